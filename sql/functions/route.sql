@@ -5,9 +5,11 @@
 -- They act with the installer's rights, and who may PUBLISH may call them. They do what the trigger does, or nothing: each
 -- has in it what it was made for, and compares. That are the marks of the bindings whose owners may BIND, which are drawn
 -- anew with each change; and of each queue that it pushes to, that it is there and its jobs are no SQL, also where an old
--- snapshot did not see the binding (_lone_name), and behind the lock of its table, for which the push may have waited. So a binding counts from its commit, at every proxy and in every snapshot, and
--- nobody who binds waits for another one. What is not right any more is said by NULL, or by error 42883, and the caller
--- goes the long way. The proxy asks from time to time (queue._routes_of), and then they are made anew.
+-- snapshot did not see the binding (_lone_name), and behind the lock of its table, for which the push may have waited. So a
+-- binding counts from its commit, at every proxy and in every snapshot, and nobody who binds waits for another one. What is
+-- not right any more is said by NULL, or by error 42883 if something is pushed already, and the caller goes the long way.
+-- mandatory: NULL: by queue._publish(), which looks at that itself; it can undo nothing, so its caller has to repeat it. The
+-- proxy asks from time to time (queue._routes_of), and then they are made anew.
 --
 -- A setting of a function (search_path) costs a tenth of a push, so the one for one payload has none: each name and operator
 -- in it says its schema.
@@ -91,7 +93,7 @@ BEGIN
 			IF pg_catalog.cardinality(made) OPERATOR(pg_catalog.=) 0 THEN
 				RETURN NULL;
 			END IF;
-			PERFORM queue._routes_changed(topic);
+			PERFORM queue._routes_changed(topic, mandatory IS NULL);
 		END IF;
 		made := made OPERATOR(pg_catalog.||) ARRAY[%3$L, %4$s];
 	END IF;$step$, queue._route_condition(topic, q.number, 'topic', 'head'),
@@ -195,12 +197,16 @@ BEGIN
 END
 $$;
 
--- Nobody sees it: who has called goes the long way.
-CREATE OR REPLACE FUNCTION queue._routes_changed(topic text) RETURNS void
+-- Nobody sees it: who has called goes the long way. repeat: he cannot.
+CREATE OR REPLACE FUNCTION queue._routes_changed(topic text, repeat bool DEFAULT false) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	IF repeat THEN
+		RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('what is bound to "%s" was changed meanwhile', left(topic, 80)),
+			HINT = 'Repeat the transaction.';
+	END IF;
 	RAISE EXCEPTION USING ERRCODE = '42883', MESSAGE = format('what is bound to "%s" has changed', left(topic, 80));
 END
 $$;

@@ -531,20 +531,20 @@ BEGIN
 				"group", batch, stated) IS NULL
 			AND has_function_privilege(format('queue._publish_one_%s(text, text, text, int4, bool)', t.number), 'EXECUTE') THEN
 		EXECUTE 'SELECT queue._publish_one_' || t.number || '($1, $2, $3, $4, $5)' INTO made
-			USING topic, payloads[1], headers, priority, mandatory;
+			USING topic, payloads[1], headers, priority, NULL::bool;
 	END IF;
-	IF made IS NULL THEN
+	IF cardinality(made) = 0 THEN
+		made := NULL;	-- none is bound
+	ELSIF made IS NULL THEN
 		EXECUTE 'INSERT INTO queue.t_' || t.number || ' (topic, payloads, priority, delay, run_at, headers, expires, attempts, key,
 				keep_for, duplicate, "group", batch, stated)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING made' INTO made
 			USING topic, payloads, priority, delay, run_at, headers, expires, attempts, key, keep_for, duplicate, "group", batch, stated;
 	END IF;
-	IF cardinality(made) = 0 THEN
-		RETURN;
-	ELSIF made IS NULL AND mandatory THEN
+	IF made IS NULL AND mandatory THEN
 		RAISE EXCEPTION USING ERRCODE = 'QB007', MESSAGE = format('no queue is bound to "%s"', topic),
 			HINT = 'QUEUE ROUTES shows what is bound. Without MANDATORY this is no error.';
-	ELSIF made IS NULL THEN
+	ELSIF made IS NULL OR cardinality(made) = 0 THEN
 		RETURN;
 	END IF;
 	FOR i IN 1 .. cardinality(made) BY 2 LOOP
@@ -553,7 +553,7 @@ BEGIN
 		RETURN NEXT;
 		IF notify AND queue IS DISTINCT FROM name THEN
 			name := queue;
-			PERFORM pg_notify('qbouncer', name);
+			PERFORM queue._tell(coalesce(split_part(job, '-', 1)::int4, queue._number_of(name)), name);	-- of an event there is no job
 		END IF;
 	END LOOP;
 END

@@ -188,3 +188,20 @@ def test_of_a_push(db, more):
         assert ear.of("BEGIN", "SET LOCAL qbouncer.tell = 'here'", push, push.replace("'k'", "'l'"), "COMMIT") == ([], [name])
         assert ear.of("BEGIN", "SET LOCAL qbouncer.tell = 'nobody'", push.replace("'k'", "'m'"), "COMMIT") == ([], [])
         assert ear.of("SELECT queue.push('%s', '1'::jsonb, notify => false)" % name) == ([], [])
+
+
+@pytest.mark.parametrize("more", ("", ", key => 'k'"))
+def test_of_a_publication(db, more):
+    """Each queue and stream that has got something, once."""
+    db.create("q")
+    db.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    db.rows("SELECT queue.create_topic('t'), queue.bind('q', 't.#'), queue.bind('s', 't.b'), queue._routes_of('t')")
+    ear = Ear(db)
+    publish = "SELECT queue.publish('t.%%s', '1'::jsonb%s)" % more
+    here = ("BEGIN", "SET LOCAL qbouncer.tell = 'here'")
+    a, b = (publish % word for word in "ab")
+    assert ear.of(a) == (["q"], [])
+    assert ear.of(b.replace("'k'", "'l'")) == (["q", "s"], [])
+    assert ear.of(*here, a.replace("'k'", "'m'"), b.replace("'k'", "'n'"), b.replace("'k'", "'o'"), "COMMIT") == ([], ["q", "s"])
+    assert ear.of("SELECT queue.publish('t.b', '1'::jsonb, notify => false)") == ([], [])
+    assert ear.of("BEGIN", b.replace("'k'", "'p'"), "ROLLBACK") == ([], [])

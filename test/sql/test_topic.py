@@ -447,6 +447,34 @@ def test_stale_routes_do_nothing(db, what):
     assert [row[0] for row in r.many(["orders.x"], ["1"], '{"k": 1}')] == before
 
 
+@pytest.mark.parametrize("isolation", ("READ COMMITTED", "REPEATABLE READ"))
+@pytest.mark.parametrize("what", sorted(set(CHANGES) - {"bind"}))
+def test_changed_between_two_queues_of_a_publication(db, what, isolation):
+    """The first has its job by then, which the function cannot undo: its caller repeats it. An old snapshot may see nothing
+    of the change."""
+    db.create("first")
+    r = Routed(db, first="orders.#", mail="orders.#")
+    publisher, root = db.connect(), db.connect("postgres")
+    root.rows("CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END'")
+    root.rows("CREATE TRIGGER waits BEFORE INSERT ON queue.q_first FOR EACH ROW EXECUTE FUNCTION waits()")
+    root.rows("SELECT pg_advisory_lock(1)")
+    publisher.rows("BEGIN ISOLATION LEVEL " + isolation)
+    publisher.rows("SELECT FROM queue.bindings")
+    ran = publisher.beside(publisher.rows, "SELECT queue FROM queue.publish('orders.x', '1', mandatory => true)")
+    db.until_blocked(publisher)
+    root.rows(CHANGES[what].replace("queue.t_3", "queue.t_%s" % r.number))
+    root.rows("SELECT pg_advisory_unlock(1)")
+    if isolation == "REPEATABLE READ" and what in ("unbind", "when", "given away"):
+        assert ran.result() == [("first",), ("mail",)]
+        publisher.rows("ROLLBACK")
+    else:
+        assert ran.error_of("40001").message_hint == "Repeat the transaction."
+        publisher.rows("ROLLBACK")
+    after = {"altered": ["first", "mail"], "bind is revoked": []}.get(what, ["first"])
+    assert publisher.column("SELECT queue FROM queue.publish('orders.x', '1'::jsonb)") == after
+    assert counts(db.conn, "first") == [len(after[:1])]
+
+
 def test_an_old_snapshot_and_routes(db):
     """What was bound since is not seen, so nothing is done by functions that know it; nor are they made anew there."""
     r = Routed(db, mail="orders.#")

@@ -331,7 +331,8 @@ def test_behind_another_pooler(qbouncer, cluster):
 
 @pytest.mark.parametrize("kind", ["queue", "stream"])
 @pytest.mark.parametrize("push", ["SELECT queue.push('changes', '1'::jsonb)", "SELECT queue.push('changes', '1'::jsonb, key => 'k')",
-                                  "DO $$BEGIN PERFORM queue.push('changes', '1'::jsonb); END$$", "INSERT INTO words VALUES (1)"])
+                                  "DO $$BEGIN PERFORM queue.push('changes', '1'::jsonb); END$$", "INSERT INTO words VALUES (1)",
+                                  "SELECT queue.publish('shop.sold', '1')", "SELECT queue.publish('shop', '1'::jsonb)"])
 def test_a_push_by_a_function(qproxy, db, listener, kind, push):
     """In a statement that is none of QUEUE: of a procedure, or of a trigger that somebody has written."""
     with qproxy.wire(db) as c, qproxy.wire(db) as other:
@@ -339,6 +340,7 @@ def test_a_push_by_a_function(qproxy, db, listener, kind, push):
         run(c, "CREATE TABLE words (n int)", "CREATE FUNCTION says() RETURNS trigger LANGUAGE plpgsql AS "
             "$$BEGIN PERFORM queue.push('changes', to_jsonb(NEW.n)); RETURN NULL; END$$",
             "CREATE TRIGGER says AFTER INSERT ON words FOR EACH ROW EXECUTE FUNCTION says()")
+        run(c, "QUEUE CREATE TOPIC shop", "QUEUE BIND changes TO 'shop.#'")
         other.query(TAKE if kind == "stream" else "QUEUE TAKE changes WAIT '30s'")
         parked(other)
         listener.heard()
