@@ -66,7 +66,7 @@ struct dest {
 	void (*tag)(struct server *s, const struct wire_msg *m, const struct expect *e); /* CommandComplete */
 	/* A notice that the client does not see; and one that is an event of a claimant's. */
 	void (*notice)(struct server *s, const struct wire_msg *m);
-	void (*event)(struct server *s, const char *text);
+	void (*event)(struct server *s, const char *text, const char *tx);
 	/* Takes what the answer consists of, but ReadyForQuery. end: its last message. */
 	enum relay_step (*answer)(struct relay *r, const struct wire_msg *m, struct expect *e, bool end);
 	/* ReadyForQuery: with the entry still there, if it has an arg; and when it is gone. */

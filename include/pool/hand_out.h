@@ -117,7 +117,7 @@ void affinity_free(struct pool *p);
 /* intercept.c */
 extern const struct interceptor *intercept_queue, *intercept_console;
 /* INTERCEPT_EVENT on a server whose client has gone while its statement is carried out; until the server is at rest. */
-void intercept_orphan_event(struct server *s, const char *text);
+void intercept_orphan_event(struct server *s, const char *text, const char *tx);
 void intercept_orphan_events_end(struct server *s);
 
 /* cancel.c */

@@ -218,11 +218,11 @@ struct interceptor {
 	 * that raised it; static. NULL: none. May be NULL. */
 	const char *(*hint)(const char *routine);
 	/* The claimant's functions in the database say something (INTERCEPT_EVENT) in the client's transaction, which
-	 * has not ended. May be NULL. */
-	void (*event)(struct client *c, const char *text);
+	 * has not ended. tx: its number, NULL: not told; a statement may have several, one behind the other. May be NULL. */
+	void (*event)(struct client *c, const char *text, const char *tx);
 	/* The same of a statement of our own. *kept begins as NULL and is the claimant's; with the end of the
 	 * statement, before its done(), it is to be freed. */
-	void (*task_event)(struct pool *p, const char *text, void **kept);
+	void (*task_event)(struct pool *p, const char *text, const char *tx, void **kept);
 	void (*task_event_end)(struct pool *p, void **kept, bool committed);
 	/* The client asks to cancel its parked statement. The claimant calls client_fail(); client_refuse() of one that
 	 * waits to be executed. */

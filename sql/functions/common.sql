@@ -205,7 +205,8 @@ BEGIN
 		IF strpos(how || ' ', ' ' || number || ' ') = 0 THEN
 			PERFORM set_config('qbouncer.tell', how || ' ' || number, true);
 			-- it goes to the client whatever client_min_messages says
-			RAISE INFO USING ERRCODE = 'QB100', MESSAGE = name;
+			-- of which transaction: a procedure may have several
+			RAISE INFO USING ERRCODE = 'QB100', MESSAGE = name, DETAIL = coalesce(pg_current_xact_id_if_assigned()::text, '');
 		END IF;
 	ELSIF left(how, 6) <> 'nobody' THEN
 		PERFORM pg_notify('qbouncer', name);

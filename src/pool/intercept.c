@@ -30,11 +30,11 @@ void intercept_register(const struct interceptor *i, bool console)
 		intercept_queue = i;
 }
 
-void intercept_orphan_event(struct server *s, const char *text)
+void intercept_orphan_event(struct server *s, const char *text, const char *tx)
 {
 	CHECK_SERVER(s);
 	if (intercept_queue->task_event != NULL)
-		intercept_queue->task_event(s->pool, text, &s->events);
+		intercept_queue->task_event(s->pool, text, tx, &s->events);
 }
 
 /* Whether it was committed nobody has listened to: who looks in vain waits on. */

@@ -400,7 +400,7 @@ void call_succeeded(
 	if (in_tx && call->topic[0] != '\0')
 		topic_used(t->db, t->pool, call->topic);
 	if (may_change_runs(t, q))
-		wakes_event(t->db, &t->wakes, SCHEDULES_EVENT);
+		wakes_event(t->db, t->pool, &t->wakes, SCHEDULES_EVENT, NULL);
 	if (q->verb->id == QVERB_FAIL)
 		count_jobs_failed(t, &call->names, &call->dead, in_tx);
 	for (int i = 0; i < call->jobs.n; i++) {

@@ -536,9 +536,10 @@ static void on_notice(void *arg, const PGresult *res)
 	struct system *s = arg;
 	const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
 	const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+	const char *tx = PQresultErrorField(res, PG_DIAG_MESSAGE_DETAIL);
 
 	if (state != NULL && text != NULL && strcmp(state, INTERCEPT_EVENT) == 0)
-		TELL(raised, s->db, text);
+		TELL(raised, s->db, text, tx);
 }
 
 /* libpq resolves names while the loop stands still, so it is given the address of a server that the

@@ -24,7 +24,7 @@ struct system_listener {
 	/* Another proxy has come. */
 	void (*hello)(struct qdb *db);
 	/* What functions in the database raise, of a queue, while a statement runs, and its end. */
-	void (*raised)(struct qdb *db, const char *queue);
+	void (*raised)(struct qdb *db, const char *queue, const char *tx);
 	void (*statement_ended)(struct qdb *db, bool ok);
 };
 void system_listen(const struct system_listener *l);

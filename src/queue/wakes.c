@@ -43,8 +43,8 @@ static struct wakes *wakes_get(struct wakes **list, const char *queue)
 	return t;
 }
 
-static void add(
-	struct wakes **list, const char *queue, unsigned jobs, struct head_mark mark, bool locks)
+static void add(struct wakes **list, const char *queue, unsigned jobs, struct head_mark mark,
+	bool locks, int64_t tx)
 {
 	struct wakes *t = wakes_get(list, queue);
 
@@ -56,13 +56,14 @@ static void add(
 		t->jobs = jobs;
 	else
 		t->jobs = jobs > 0 && t->jobs > 0 ? t->jobs + jobs : 0;
+	t->tx = t->makes_ready && t->tx == 0 ? 0 : tx;
 	t->makes_ready = true;
 }
 
 void touch_from(
 	struct taker *taker, const char *queue, unsigned jobs, struct head_mark mark, bool locks)
 {
-	add(&taker->wakes, queue, jobs, mark, locks);
+	add(&taker->wakes, queue, jobs, mark, locks, 0);
 }
 
 void touch_locked(struct taker *taker, const char *queue)
@@ -127,7 +128,7 @@ void wakes_let_go(struct taker *taker)
 
 /* A job of the queue may be taken, by what has become of another one (queue._tell). It has just got
  * its place: what takes had told some time ago lies below it. */
-void wakes_event(struct qdb *db, struct wakes **list, const char *queue)
+static void hear(struct qdb *db, struct wakes **list, const char *queue, int64_t tx)
 {
 	unsigned n = 0;
 
@@ -137,9 +138,53 @@ void wakes_event(struct qdb *db, struct wakes **list, const char *queue)
 		return;
 	if (strcmp(queue, SCHEDULES_EVENT) == 0 ||
 		strncmp(queue, CANCELLED_EVENT, strlen(CANCELLED_EVENT)) == 0)
-		add(list, queue, 0, head_unmarked, false);
+		add(list, queue, 0, head_unmarked, false, tx);
 	else if (strlen(queue) <= QSTMT_QUEUE_MAX)
-		add(list, queue, 0, head_past(db, queue), false);
+		add(list, queue, 0, head_past(db, queue), false, tx);
+}
+
+/* A procedure may COMMIT and go on for long, and nothing is heard of that but the number of the next
+ * transaction that says something. What was said before it is woken now: it was committed, or rolled
+ * back, and then who looks in vain waits on. */
+static struct wakes *take_ended(struct wakes **list, int64_t tx)
+{
+	struct wakes *ended = NULL;
+
+	while (*list != NULL && tx != 0) {
+		struct wakes *t = *list;
+
+		if (t->tx == 0 || t->tx == tx || t->locks) {
+			list = &t->next;
+			continue;
+		}
+		*list = t->next;
+		t->next = ended;
+		ended = t;
+	}
+	return ended;
+}
+
+static struct wakes *heard(struct qdb *db, struct wakes **list, const char *queue, const char *tx)
+{
+	struct wakes *ended;
+	int64_t n;
+
+	if (tx == NULL || !util_parse_i64(tx, strlen(tx), &n))
+		n = 0;
+	ended = take_ended(list, n);
+	hear(db, list, queue, n);
+	return ended;
+}
+
+void wakes_event(
+	struct qdb *db, struct pool *pool, struct wakes **list, const char *queue, const char *tx)
+{
+	struct wakes *ended = heard(db, list, queue, tx);
+
+	/* who is told may end the list's owner */
+	if (ended != NULL && pool != NULL)
+		system_need(db, pool);
+	wake(db, &ended);
 }
 
 void wakes_event_end(struct qdb *db, struct wakes **list, bool committed)
@@ -153,26 +198,29 @@ void wakes_event_end(struct qdb *db, struct wakes **list, bool committed)
 	drop(&moved);
 }
 
-void wakes_event_of_client(struct client *c, const char *queue)
+void wakes_event_of_client(struct client *c, const char *queue, const char *tx)
 {
 	struct qclient *qc =
 		qclient_get(c); /* it need not have used QUEUE: a table may be tracked */
 
 	if (qc == NULL)
 		return;
-	wakes_event(qc->taker.db, &qc->taker.wakes, queue);
 	client_watch_tx(c);
+	wakes_event(qc->taker.db, qc->taker.pool, &qc->taker.wakes, queue, tx);
 }
 
-void wakes_task_event(struct pool *pool, const char *queue, void **kept)
+void wakes_task_event(struct pool *pool, const char *queue, const char *tx, void **kept)
 {
 	struct qdb *db = qdb_get(pool_database(pool));
-	struct wakes *list = *kept;
+	struct wakes *list = *kept, *ended;
 
 	if (db == NULL)
 		return;
-	wakes_event(db, &list, queue);
+	ended = heard(db, &list, queue, tx);
 	*kept = list;
+	if (ended != NULL)
+		system_need(db, pool);
+	wake(db, &ended);
 }
 
 void wakes_task_end(struct pool *pool, void **kept, bool committed)
@@ -187,9 +235,9 @@ void wakes_task_end(struct pool *pool, void **kept, bool committed)
 }
 
 /* While a statement of the system session runs. */
-static void on_raised(struct qdb *db, const char *queue)
+static void on_raised(struct qdb *db, const char *queue, const char *tx)
 {
-	wakes_event(db, &db->raised, queue);
+	wakes_event(db, NULL, &db->raised, queue, tx);
 }
 
 static void on_statement_ended(struct qdb *db, bool ok)

@@ -14,6 +14,7 @@ struct wakes {
 	bool makes_ready; /* a commit is, too */
 	struct head_mark mark; /* nothing that it made ready lies below */
 	unsigned jobs; /* made ready; 0: unknown */
+	int64_t tx;    /* in which the database said so; 0: not told, or it is the client's statement that did it */
 	char queue[];
 };
 
@@ -25,12 +26,13 @@ void wakes_wake(struct taker *t);
  * nothing. */
 void wakes_let_go(struct taker *t);
 void wakes_drop(struct taker *t);
-/* What the database says of a queue, in a transaction that has not ended (a list of those), and its end. */
-void wakes_event(struct qdb *db, struct wakes **list, const char *queue);
+/* What the database says of a queue, in a transaction that has not ended (a list of those), and its end. tx: see
+ * interceptor.event: what was said in another one is woken, for that has ended. */
+void wakes_event(struct qdb *db, struct pool *pool, struct wakes **list, const char *queue, const char *tx);
 void wakes_event_end(struct qdb *db, struct wakes **list, bool committed);
 /* interceptor.event and the others */
-void wakes_event_of_client(struct client *c, const char *queue);
-void wakes_task_event(struct pool *pool, const char *queue, void **kept);
+void wakes_event_of_client(struct client *c, const char *queue, const char *tx);
+void wakes_task_event(struct pool *pool, const char *queue, const char *tx, void **kept);
 void wakes_task_end(struct pool *pool, void **kept, bool committed);
 /* One that was prepared, here or elsewhere, is committed: all who wait look, at other proxies too. */
 void wakes_prepared_wake(struct qdb *db);

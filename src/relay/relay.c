@@ -93,11 +93,11 @@ static bool is_event(struct server *s, const struct wire_msg *m, const struct ex
 	if (strcmp(n.sqlstate, INTERCEPT_EVENT) != 0)
 		return false;
 	if (c != NULL)
-		c->icpt->event(c, n.message);
+		c->icpt->event(c, n.message, n.detail);
 	else if (e != NULL && e->dest->event != NULL)
-		e->dest->event(s, n.message);
+		e->dest->event(s, n.message, n.detail);
 	else /* its client has said goodbye, and its statement is carried out */
-		intercept_orphan_event(s, n.message);
+		intercept_orphan_event(s, n.message, n.detail);
 	return true;
 }
 

@@ -407,12 +407,12 @@ static void notice(struct server *s, const struct wire_msg *m)
 		t->ops->notice(t->arg, m->body, m->have);
 }
 
-static void event(struct server *s, const char *text)
+static void event(struct server *s, const char *text, const char *tx)
 {
 	struct task *t = s->task;
 
 	if (t != NULL && intercept_queue != NULL && intercept_queue->task_event != NULL)
-		intercept_queue->task_event(t->pool, text, &t->events);
+		intercept_queue->task_event(t->pool, text, tx, &t->events);
 }
 
 static enum relay_step error(struct relay *r, const struct wire_msg *m, struct expect *e)

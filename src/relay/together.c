@@ -129,12 +129,12 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 }
 
 /* Of a trigger that fires at the commit it is the first one's: they are one transaction. */
-static void event(struct server *s, const char *text)
+static void event(struct server *s, const char *text, const char *tx)
 {
 	struct task *t = s->task != NULL && s->task->at != NULL ? s->task->at : s->task;
 
 	if (t != NULL && intercept_queue != NULL && intercept_queue->task_event != NULL)
-		intercept_queue->task_event(t->pool, text, &t->events);
+		intercept_queue->task_event(t->pool, text, tx, &t->events);
 }
 
 static enum relay_step error(struct relay *r, const struct wire_msg *m, struct expect *e)

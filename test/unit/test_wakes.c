@@ -157,10 +157,10 @@ void client_watch_tx(struct client *c)
 static void test_the_list_ends_while_it_is_told(void **state)
 {
 	(void)state;
-	wakes_event(NULL, &list, "a");
-	wakes_event(NULL, &list, "b");
-	wakes_event(NULL, &list, "b");
-	wakes_event(NULL, &list, "");
+	wakes_event(NULL, NULL, &list, "a", NULL);
+	wakes_event(NULL, NULL, &list, "b", NULL);
+	wakes_event(NULL, NULL, &list, "b", NULL);
+	wakes_event(NULL, NULL, &list, "", NULL);
 	wakes_event_end(NULL, &list, true);
 	assert_null(list);
 	assert_int_equal(woken, 2);
@@ -171,10 +171,44 @@ static void test_taken_back(void **state)
 {
 	(void)state;
 	woken = 0;
-	wakes_event(NULL, &list, "a");
+	wakes_event(NULL, NULL, &list, "a", NULL);
 	wakes_event_end(NULL, &list, false);
 	assert_null(list);
 	assert_int_equal(woken, 0);
+}
+
+/* Of a procedure that commits, and says more. */
+static void test_the_next_transaction(void **state)
+{
+	struct taker taker = {.magic = TAKER_MAGIC};
+	struct wakes *said = NULL;
+
+	(void)state;
+	woken = notified = 0;
+	wakes_event(NULL, NULL, &said, "a", "10");
+	wakes_event(NULL, NULL, &said, "b", "10");
+	wakes_event(NULL, NULL, &said, "a", "10"); /* behind a savepoint */
+	wakes_event(NULL, NULL, &said, "c", "");
+	assert_int_equal(woken, 0);
+	wakes_event(NULL, NULL, &said, "a", "11");
+	assert_int_equal(woken, 2);
+	wakes_event(NULL, NULL, &said, "a", "12");
+	assert_int_equal(woken, 3);
+	wakes_event(NULL, NULL, &said, "b", "no number");
+	assert_int_equal(woken, 3);
+	wakes_event_end(NULL, &said, true); /* c, a, b */
+	assert_int_equal(woken, 6);
+
+	/* what a statement of the client's has done is not known to have ended */
+	woken = 0;
+	touch_from(&taker, "a", 1, head_unmarked, false);
+	touch_locked(&taker, "b");
+	wakes_event(NULL, NULL, &taker.wakes, "a", "10");
+	wakes_event(NULL, NULL, &taker.wakes, "b", "10");
+	wakes_event(NULL, NULL, &taker.wakes, "c", "11");
+	assert_int_equal(woken, 0);
+	wakes_event_end(NULL, &taker.wakes, true);
+	assert_int_equal(woken, 3);
 }
 
 /* What is no queue's, and longer than any name: other proxies are told, nobody who waits for a queue is woken. */
@@ -182,8 +216,8 @@ static void test_schedules(void **state)
 {
 	(void)state;
 	woken = notified = 0;
-	wakes_event(NULL, &list, SCHEDULES_EVENT);
-	wakes_event(NULL, &list, "of no queue: and of nothing else that is known");
+	wakes_event(NULL, NULL, &list, SCHEDULES_EVENT, NULL);
+	wakes_event(NULL, NULL, &list, "of no queue: and of nothing else that is known", NULL);
 	wakes_event_end(NULL, &list, true);
 	assert_int_equal(scheduled, 1);
 	assert_int_equal(notified, 1);
@@ -217,6 +251,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_list_ends_while_it_is_told),
 		cmocka_unit_test(test_taken_back),
+		cmocka_unit_test(test_the_next_transaction),
 		cmocka_unit_test(test_schedules),
 		cmocka_unit_test(test_prepared),
 	};

@@ -364,3 +364,102 @@ def test_a_push_by_a_job_that_runs_by_itself(qproxy, db, option, job):
         parked(other)
         tag(c, "QUEUE PUSH works '%s'" % job)
         assert woken(other)["payload"] == "1"
+
+
+# --- transactions that end before their statement does: nothing is heard of that but what the next one says
+
+PUSH, LOCK = "PERFORM queue.push('%s', '%d'::jsonb);", "PERFORM pg_advisory_xact_lock_shared(15);"
+BODIES = {
+    "two of one queue": PUSH % ("changes", 1) + " COMMIT; " + PUSH % ("changes", 2) + LOCK,
+    "two queues": PUSH % ("changes", 1) + " COMMIT; " + PUSH % ("more", 2) + LOCK,
+    "behind a rollback": PUSH % ("changes", 7) + " ROLLBACK; " + PUSH % ("changes", 1) + " COMMIT; " + PUSH % ("changes", 2) + LOCK,
+    "a table": "INSERT INTO items VALUES (1); COMMIT; INSERT INTO items VALUES (2);" + LOCK,
+}
+TEXTS = {
+    "two blocks": "BEGIN; SELECT queue.push('changes', '1'); COMMIT; BEGIN; SELECT queue.push('changes', '2'); %s; COMMIT",
+    "a chain": "BEGIN; SELECT queue.push('changes', '1'); COMMIT AND CHAIN; SELECT queue.push('changes', '2'); %s; COMMIT",
+    "no block": "SELECT queue.push('changes', '1'); COMMIT; SELECT queue.push('changes', '2'); %s",
+}
+
+
+@contextlib.contextmanager
+def held(listener):
+    listener.conn.execute("SELECT pg_advisory_lock(15)")
+    try:
+        yield
+    finally:
+        listener.conn.execute("SELECT pg_advisory_unlock(15)")
+
+
+def first_of(w):
+    got = json.loads(woken(w)["payload"])
+    return got["key"]["id"] if isinstance(got, dict) else got
+
+
+@pytest.mark.parametrize("kind", ["queue", "stream"])
+@pytest.mark.parametrize("way", ["CALL", "DO"])
+@pytest.mark.parametrize("body", BODIES)
+def test_a_procedure_that_commits(qproxy, db, listener, kind, way, body):
+    """It goes on, and waits for a lock: what it has committed is delivered."""
+    with qproxy.wire(db) as c, qproxy.wire(db) as other:
+        prepare(c, kind)
+        tag(c, "QUEUE CREATE more")
+        tag(c, "CREATE PROCEDURE p() LANGUAGE plpgsql AS $$ BEGIN " + BODIES[body] + " END $$")
+        other.query(TAKE if kind == "stream" else "QUEUE TAKE changes WAIT '30s'")
+        parked(other)
+        listener.heard()
+        with held(listener):
+            c.query("CALL p()" if way == "CALL" else "DO $$ BEGIN " + BODIES[body] + " END $$")
+            assert first_of(other) == 1
+        assert said(rest(c)) == []
+        assert listener.heard() == []
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_that_commits(c, other, listener, text):
+    waits(other)
+    with held(listener):
+        c.query(TEXTS[text] % "SELECT pg_advisory_xact_lock_shared(15)")
+        assert first_of(other) == 1
+    assert [m for m in rest(c) if m.type == "E"] == []
+    assert listener.heard() == []
+
+
+def test_a_pipeline_that_commits(c, other, listener):
+    waits(other)
+    with held(listener):
+        c.hold()
+        for sql in ("BEGIN", "SELECT queue.push('changes', '1')", "COMMIT", "SELECT queue.push('changes', '2')",
+                    "SELECT pg_advisory_xact_lock_shared(15)"):
+            c.parse("", sql).bind("", "").execute()
+        c.sync().push()
+        assert first_of(other) == 1
+    assert [m for m in rest(c) if m.type == "E"] == []
+
+
+def test_a_job_that_commits(qproxy, db, listener):
+    with qproxy.wire(db) as c, qproxy.wire(db) as other:
+        prepare(c, "queue")
+        tag(c, "CREATE PROCEDURE p() LANGUAGE plpgsql AS $$ BEGIN " + BODIES["two of one queue"] + " END $$")
+        tag(c, "QUEUE CREATE works WITH (run = sql)")
+        other.query("QUEUE TAKE changes WAIT '30s'")
+        parked(other)
+        with held(listener):
+            tag(c, "QUEUE RUN 'CALL p()' ON works NO TRANSACTION")
+            assert first_of(other) == 1
+
+
+def test_another_proxy_hears_of_a_procedure(qbouncer, cluster):
+    db = cluster.createdb(owner="app")
+    one, more = (qbouncer(queue_heartbeat="20ms", queue_rescan="1h") for _ in range(2))
+    with one.wire(db) as c, more.wire(db) as other, psycopg.connect(cluster.dsn(db), autocommit=True) as conn:
+        prepare(c)
+        tag(c, "CREATE PROCEDURE p() LANGUAGE plpgsql AS $$ BEGIN " + BODIES["two of one queue"] + " END $$")
+        waits(other)
+        listener = Listener(conn)
+        tag(c, "QUEUE CREATE first")
+        wait_for(lambda: tag(c, "QUEUE PUSH first '1'") and listener.heard(), "that one knows of the other")
+        with held(listener):
+            c.query("CALL p()")
+            assert first_of(other) == 1
+        assert said(rest(c)) == []
