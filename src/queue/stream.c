@@ -1,9 +1,10 @@
 /*
  * QUEUE TAKE ... FOR: a reader of a stream asks the database for the next delivery of its subscription;
  * when there is none it parks, without a server connection, and asks again when something was pushed or
- * a delivery has ended. Of those who wait for one subscription the longest asks, and when it leaves the
- * next one: a push wakes as many as get something. What a delivery is, how many may be out, and where a
- * subscription is, knows the database alone.
+ * a delivery has ended. Of those who wait for one subscription and wish the same the longest asks, and
+ * when it leaves the next one: a push wakes as many as get something. Of those who wish something else
+ * (LAG, MIN) another one asks, one behind the other: two at once would find each other's lock. What a
+ * delivery is, how many may be out, and where a subscription is, knows the database alone.
  *
  * Every wait ends through leave() (park.h). Entry points: stream_*.
  */
@@ -42,16 +43,25 @@ struct subscribed {
 	struct subscribed *prev, *next;
 	struct streamed *of;
 	struct qdb *db;
-	struct reader *readers;
+	struct wish *wishes;
+	struct reader *asks;   /* by whose turn it is; or NULL */
 	struct heap_node look; /* something is due, or just to be sure */
 	bool looks;            /* at that time */
 	char name[SUBSCRIPTION_MAX + 1];
 };
 
+/* Those of its readers that wish the same. */
+struct wish {
+	struct wish *prev, *next;
+	struct subscribed *sub;
+	struct reader *readers; /* never none */
+	bool news;              /* that none of them has asked about */
+};
+
 struct reader {
 	struct park park;
-	struct reader *prev, *next; /* of the same subscription, the longest first */
-	struct subscribed *sub;     /* NULL: it does not wait */
+	struct reader *prev, *next; /* of the same wish, the longest first */
+	struct wish *wish;          /* NULL: it does not wait */
 	struct taker *taker;        /* NULL: nobody is interested; only the statement still runs */
 	struct qdb *db;
 	struct pool *pool;
@@ -92,28 +102,65 @@ static void look_at(struct subscribed *s, usec_t when)
 		loop_tick_at(streams.tick, when);
 }
 
-/* The longest of those who wait asks; if it does already, once more. */
+/* Of those who have not asked yet the one who waits longest does; if it asks already, once more. */
+static void next_asks(struct subscribed *s)
+{
+	struct wish *wish, *first = NULL;
+
+	if (s->asks != NULL)
+		return;
+	DL_FOREACH (s->wishes, wish)
+		if (wish->news && (first == NULL || wish->readers->park.started <
+							    first->readers->park.started))
+			first = wish;
+	if (first == NULL)
+		return;
+	first->news = false;
+	s->asks = first->readers;
+	if (s->asks->task != NULL)
+		s->asks->again = true;
+	else
+		ask(s->asks);
+}
+
 static void sub_wake(struct subscribed *s)
 {
-	struct reader *w = s->readers;
+	struct wish *wish;
 
-	if (w->task != NULL)
-		w->again = true;
-	else
-		ask(w);
+	DL_FOREACH (s->wishes, wish)
+		wish->news = true;
+	next_asks(s);
+}
+
+/* It has asked in vain. */
+static void asked(struct reader *w)
+{
+	struct subscribed *s = w->wish->sub;
+
+	if (s->asks == w)
+		s->asks = NULL;
+	next_asks(s);
 }
 
 static void unlist(struct reader *w)
 {
-	struct subscribed *s = w->sub;
+	struct wish *wish = w->wish;
+	struct subscribed *s;
 	struct streamed *of;
 
-	if (s == NULL)
+	if (wish == NULL)
 		return;
+	s = wish->sub;
 	of = s->of;
-	w->sub = NULL;
-	DL_DELETE(s->readers, w);
-	if (s->readers != NULL) {
+	w->wish = NULL;
+	if (s->asks == w)
+		s->asks = NULL;
+	DL_DELETE(wish->readers, w);
+	if (wish->readers == NULL) {
+		DL_DELETE(s->wishes, wish);
+		mem_free(wish);
+	}
+	if (s->wishes != NULL) {
 		look_at(s, loop_now()); /* it may have been asking for all of them */
 		return;
 	}
@@ -141,33 +188,66 @@ static struct streamed *streamed_get(struct qdb *db, const char *name)
 	return NULL;
 }
 
-/* false: memory. */
-static bool enlist(struct reader *w)
+static bool same_text(const char *a, const char *b)
 {
-	struct streamed *of = streamed_get(w->db, w->args.queues[0]);
+	return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+static bool same_wish(const struct reader *a, const struct reader *b)
+{
+	return same_text(a->least, b->least) && same_text(a->within, b->within) &&
+	       same_text(a->lag, b->lag);
+}
+
+/* NULL: memory. */
+static struct subscribed *subscribed_get(struct qdb *db, const char *stream, const char *name)
+{
+	struct streamed *of = streamed_get(db, stream);
 	struct subscribed *s;
 
 	if (of == NULL)
-		return false;
+		return NULL;
 	DL_FOREACH (of->subs, s)
-		if (strcmp(s->name, w->name) == 0)
-			break;
+		if (strcmp(s->name, name) == 0)
+			return s;
+	s = mem_zalloc(sizeof(*s));
 	if (s == NULL) {
-		s = mem_zalloc(sizeof(*s));
-		if (s == NULL) {
-			if (of->subs == NULL) {
-				HASH_DEL(w->db->streams, of);
-				mem_free(of);
-			}
-			return false;
+		if (of->subs == NULL) {
+			HASH_DEL(db->streams, of);
+			mem_free(of);
 		}
-		util_strlcpy(s->name, w->name, sizeof(s->name));
-		s->of = of;
-		s->db = w->db;
-		DL_APPEND(of->subs, s);
+		return NULL;
 	}
-	w->sub = s;
-	DL_APPEND(s->readers, w);
+	util_strlcpy(s->name, name, sizeof(s->name));
+	s->of = of;
+	s->db = db;
+	DL_APPEND(of->subs, s);
+	return s;
+}
+
+/* false: memory. */
+static bool enlist(struct reader *w)
+{
+	struct wish *fresh = mem_zalloc(sizeof(*fresh)), *wish;
+	struct subscribed *s =
+		fresh != NULL ? subscribed_get(w->db, w->args.queues[0], w->name) : NULL;
+
+	if (s == NULL) {
+		mem_free(fresh);
+		return false;
+	}
+	DL_FOREACH (s->wishes, wish)
+		if (same_wish(wish->readers, w))
+			break;
+	if (wish == NULL) {
+		wish = fresh;
+		wish->sub = s;
+		DL_APPEND(s->wishes, wish);
+	} else {
+		mem_free(fresh);
+	}
+	w->wish = wish;
+	DL_APPEND(wish->readers, w);
 	system_need(w->db, w->pool);
 	return true;
 }
@@ -389,7 +469,8 @@ static void wait_on(struct reader *w)
 	if (w->again)
 		at = loop_now();
 	w->again = false;
-	look_at(w->sub, at);
+	look_at(w->wish->sub, at);
+	asked(w);
 }
 
 /* Payloads of another type than was thought. Who was not told of one gets the events as they are. */

@@ -1,5 +1,6 @@
 """Streams before the program: subscriptions that wait, what wakes them, and the transaction of a worker."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -421,6 +422,35 @@ def test_events_fail_by_a_driver(c, qproxy, db, binary):
             cur.execute("QUEUE FAIL %s EVENT %s FINAL", (again[0][1], [r[0] for r in again]))
             shown = cur.execute("QUEUE PEEK orders FOR %s STATE dead", ("bi",)).fetchall()
             assert len(shown) >= 2
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("heads", [["LAG '1 h'"], ["LIMIT 100 MIN 100 WITHIN '1 h'"], ["LAG '1 h'", "LAG '2 h'", "LIMIT 7 MIN 7 WITHIN '1 h'"]])
+def test_who_waits_for_more_holds_up_nobody(qbouncer, cluster, heads, waits):
+    """They came first, and what is there is not for them. There is no periodic look."""
+    db = cluster.createdb(owner="app")
+    proxy = qbouncer(queue_heartbeat="20ms", queue_rescan="1h")
+    with contextlib.ExitStack() as all_of:
+        c, other, *first = (all_of.enter_context(proxy.wire(db)) for _ in range(2 + len(heads)))
+        tag(c, "QUEUE CREATE orders WITH (kind = stream)")
+        tag(c, "QUEUE SUBSCRIBE bi TO orders")
+        for w, head in zip(first, heads):
+            w.query("QUEUE TAKE orders FOR bi %s WAIT '1 min'" % head)
+            parked(w)
+        for i in range(1, 4):
+            if waits:
+                other.query("QUEUE TAKE orders FOR bi WAIT '1 min'")
+                parked(other)
+                tag(c, "QUEUE PUSH orders '%d'" % i)
+                row = woken(other)
+            else:
+                tag(c, "QUEUE PUSH orders '%d'" % i)
+                (row,) = other.rows("QUEUE TAKE orders FOR bi WAIT '1 min'")
+            assert row["payload"] == str(i)
+            tag(other, "QUEUE DONE '%s'" % row["token"])
+        if "MIN 7" in heads[-1] or "MIN 100" in heads[-1]:
+            tag(c, "QUEUE PUSH orders SELECT to_jsonb(g) FROM generate_series(4, 103) AS g")
+            assert woken(first[-1])["payload"] == "4"
 
 
 def test_lag_is_woken_by_timer(c, qproxy, db):
