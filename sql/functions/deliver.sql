@@ -485,7 +485,8 @@ END
 $$;
 
 -- Gives back those of proxies that are not there, of subscriptions that are the caller's. Nothing of anybody else is
--- executed by that, so it is not asked who has used what (_orphans).
+-- executed by that, so it is not asked who has used what (_orphans). One whose token is none, which somebody has written by
+-- hand, would be looked at for ever, in the place of others.
 CREATE OR REPLACE FUNCTION queue._orphaned_deliveries(there int4[], most int4, OUT names text[], OUT again bool)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -496,11 +497,11 @@ DECLARE
 	orphans text[];
 BEGIN
 	SELECT count(*) INTO held FROM (SELECT FROM queue.deliveries AS d WHERE d.proxy <> ALL (there)
-		AND d.lease_until > clock_timestamp() AND pg_has_role(d.owner, 'USAGE') LIMIT most + 1) AS o;
+		AND d.lease_until > clock_timestamp() AND pg_has_role(d.owner, 'USAGE') AND d.token ~ '^[0-9a-f]{16}$' LIMIT most + 1) AS o;
 	IF held > 0 THEN
 		SELECT array_agg(o.token) INTO orphans FROM (SELECT d.sub || '-d' || d.id || '-' || d.token AS token FROM queue.deliveries AS d
 			WHERE d.proxy <> ALL (there) AND d.lease_until > clock_timestamp() AND pg_has_role(d.owner, 'USAGE')
-			LIMIT most FOR UPDATE SKIP LOCKED) AS o;
+				AND d.token ~ '^[0-9a-f]{16}$' LIMIT most FOR UPDATE SKIP LOCKED) AS o;
 		names := ARRAY(SELECT DISTINCT g FROM unnest(orphans) AS t, LATERAL queue._give_back_delivery(t, 'worker disconnected', true) AS g);
 	END IF;
 	again := held > coalesce(cardinality(orphans), 0);

@@ -731,6 +731,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN exp(-least(greatest(extract(epoch FROM clock_timestamp() - since)::float8, 0), 600) / 60);
+	-- somebody may have written a row of his own by hand
+	RETURN CASE WHEN isfinite(since) THEN exp(-least(greatest(extract(epoch FROM clock_timestamp() - since)::float8, 0), 600) / 60) ELSE 0 END;
 END
 $$;
