@@ -10,7 +10,7 @@
  * Runs SECONDS, after a fifth of that for warming up; or, when LIMIT is given (not 0), until that
  * many rows have been worked on (turns, if there is one step only) or a step finds nothing,
  * whatever comes first. Prints "rate" (turns per second, warmed up), "turns", "rows" (all),
- * "seconds" and "empty".
+ * "seconds" (with a LIMIT up to the end of the last turn) and "empty".
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ struct loop {
 	char **steps;
 	int n_steps, column, n, queues, running;
 	const char *quote;
-	double pause, from;
+	double pause, from, last; /* last: when a turn has ended */
 	unsigned long limit, turns, counted, rows, empty;
 };
 
@@ -132,7 +132,8 @@ static void advance(struct looper *x)
 		x->step = 0;
 		x->queue = (unsigned)(random() % l->queues);
 		l->turns++;
-		if (now() >= l->from)
+		l->last = now();
+		if (l->last >= l->from)
 			l->counted++;
 	}
 	if (l->limit > 0 && x->step == 0 && (l->n_steps > 1 ? l->rows : l->turns) >= l->limit) {
@@ -208,6 +209,7 @@ int do_loop(const struct target *t, char **arg)
 			resume(all, l.n);
 	}
 	printf("rate %.1f\nturns %lu\nrows %lu\nseconds %.4f\nempty %lu\n",
-		(double)l.counted / (now() - l.from), l.turns, l.rows, now() - start, l.empty);
+		(double)l.counted / (now() - l.from), l.turns, l.rows,
+		(l.limit > 0 && l.turns > 0 ? l.last : now()) - start, l.empty);
 	return 0;
 }

@@ -18,7 +18,7 @@ CONFIG = """\
 base_connstr = host={host} port={port} user={user}
 initial_database = bench
 database_list = bench
-ticker_period = 0.05
+ticker_period = {period}
 check_period = 1
 logfile = {dir}/pgqd.log
 pidfile = {dir}/pgqd.pid
@@ -40,9 +40,13 @@ class Pgq(Outside):
     name = "PgQ"
     note = "one consumer, in batches"
 
+    def __init__(self, rig):
+        super().__init__(rig)
+        self.program = None
+
     def start(self):
         try:
-            program = installed("pgqd")
+            self.program = installed("pgqd")
             version = int(self.rig.psql("SHOW server_version_num")) // 10000
             install("postgresql-%d-pgq3" % version)
             self.rig.psql("CREATE EXTENSION IF NOT EXISTS pgq")
@@ -53,11 +57,23 @@ class Pgq(Outside):
                     "SELECT pgq.set_queue_config('jobs', 'ticker_max_count', '1000')",
                     "SELECT pgq.register_consumer('jobs', 'bench')"):
             self.rig.psql(sql)
+        self.looks_each(0.05)
+
+    def rests(self):
+        """Without pgqd, which rests for ten seconds when a queue is dropped while it looks at it."""
+        if self.process:
+            self.process.terminate()
+            self.process.wait()
+            self.process = None
+
+    def looks_each(self, period):
+        """Has pgqd look whether a tick is due each so many seconds."""
+        self.rests()
         config = os.path.join(self.rig.dir, "pgqd.ini")
-        self.rig.write(config, CONFIG.format(host=self.rig.cluster.socket_dir, user=USER,
+        self.rig.write(config, CONFIG.format(host=self.rig.cluster.socket_dir, user=USER, period=period,
                                              port=self.rig.cluster.port, dir=self.rig.dir))
         with open(os.path.join(self.rig.dir, "pgqd.out"), "ab") as out:
-            self.process = subprocess.Popen([program, config], stdin=subprocess.DEVNULL, stdout=out,
+            self.process = subprocess.Popen([self.program, config], stdin=subprocess.DEVNULL, stdout=out,
                                             stderr=out, preexec_fn=self.rig.become)
 
     def _push(self, clients, seconds, limit=0):

@@ -3,13 +3,13 @@
 For:     run.py.
 Entry points: streams.
 
-PgQ runs as its makers do it, with pgqd, whose ticks are 0.1 s apart, and once more with a tick each 10 ms. It is called without
-a pooler, as that would only cost it something. A batch of PgQ is what lies between two ticks; ours is what is asked for.
+PgQ runs as it comes: pgqd looks each second, and a tick is due each 3 s, or 500 events; and once more with a tick each 10 ms. It
+is called without a pooler, as that would only cost it something. A batch of PgQ is what lies between two ticks; ours is what is
+asked for.
 """
 
 import contextlib
 import importlib
-import subprocess
 import sys
 import threading
 import time
@@ -23,35 +23,65 @@ from table import Goal, Table, median, number, ratio, ratio_of, turns
 
 CLIENTS = 100
 READERS = 10
+WORKERS = 4
 AT_ONCE = 100       # events of a transaction that fills
 LIMIT = 1000        # events of a delivery
 LATENCIES = 200     # events whose way is measured
+PATIENCE = 60       # seconds after which they do not come any more
+
+
+class Beside(threading.Thread):
+    """A call that runs at the same time; its end tells what went wrong."""
+
+    def __init__(self, function, *args):
+        super().__init__(daemon=True)
+        self.call, self.failed = (function, args), None
+        self.start()
+
+    def run(self):
+        function, args = self.call
+        try:
+            function(*args)
+        except BaseException as failed:     # handed to who waits for it
+            self.failed = failed
+
+    def end(self):
+        self.join()
+        if self.failed:
+            raise self.failed
 
 
 class Ours:
-    """A stream with one subscription, or more."""
+    """A stream with one subscription, or more; of one with several workers as many lanes."""
 
-    label = "qbouncer"
     push = "QUEUE PUSH events '%s'" % PAYLOAD
     fill_step = "QUEUE PUSH events %s" % ", ".join(["'%s'" % PAYLOAD] * AT_ONCE)
 
-    def __init__(self, rig, pooler):
-        self.rig, self.pooler = rig, pooler
+    def __init__(self, rig, pooler, workers=1):
+        self.rig, self.pooler, self.workers = rig, pooler, workers
+        self.label = "qbouncer" if workers == 1 else "qbouncer, parallel = %d" % workers
 
     def fresh(self, readers=1):
         self.rig.statement(self.pooler, "QUEUE DROP events IF EXISTS", "QUEUE CREATE events WITH (kind = stream)",
-                           *("QUEUE SUBSCRIBE r%d TO events" % i for i in range(readers)))
+                           *("QUEUE SUBSCRIBE r%d TO events WITH (parallel = %d)" % (i, self.workers) for i in range(readers)))
+
+    def forget(self, readers):
+        """What was pushed until now is read by nobody."""
+        self.rig.statement(self.pooler, *("QUEUE SEEK r%d ON events TO NOW" % i for i in range(readers)))
 
     def drain(self, seconds, limit):
-        return self._read(0, "LIMIT %d" % LIMIT, seconds, limit)
+        # a worker that finds nothing has come while another one had all that there was, and waits
+        return self._read(0, "LIMIT %d%s" % (LIMIT, "" if self.workers == 1 else " WAIT '1 s'"), seconds, limit, self.workers)
 
     def wait(self, reader, seconds):
         """As many readers do that are in no hurry."""
-        return self._read(reader, "LIMIT %d MIN 100 WITHIN '50 ms' WAIT '1 s'" % LIMIT, seconds, 0)
+        return self._read(reader, "LIMIT %d MIN 100 WITHIN '50 ms' WAIT '1 s'" % LIMIT, seconds, 0, self.workers)
 
-    def _read(self, reader, how, seconds, limit):
-        got = self.rig.client(self.pooler, "loop", 1, seconds, limit, 1, "", 1, 0,
+    def _read(self, reader, how, seconds, limit, clients):
+        got = self.rig.client(self.pooler, "loop", clients, seconds, limit, 1, "", 1, 0,
                               "QUEUE TAKE events FOR r%d %s" % (reader, how), "QUEUE DONE '%1'")
+        if limit and got["rows"] < limit:
+            raise Failed("%s: %d events of %d were delivered" % (self.label, got["rows"], limit))
         return got["rows"] / got["seconds"]
 
     def receive(self, connection):
@@ -59,9 +89,10 @@ class Ours:
         with connection.cursor() as c:
             c.execute("QUEUE TAKE events FOR r0 WAIT '1 s'")
             rows = c.fetchall()
+            at = time.monotonic()
             if rows:
                 c.execute("QUEUE DONE %s", (rows[0][1],))
-        return [row[4] for row in rows]
+        return at, [row[4] for row in rows]
 
     @staticmethod
     def send(connection, text):
@@ -70,22 +101,29 @@ class Ours:
 
 
 class Theirs:
-    """A queue of PgQ with one consumer, or more."""
+    """A queue of PgQ with one consumer, or more. lag: between its ticks, None: as it comes."""
 
     push = "SELECT pgq.insert_event('events', 'event', '%s')" % PAYLOAD
     fill_step = "SELECT count(pgq.insert_event('events', 'event', '%s')) FROM generate_series(1, %d)" % (PAYLOAD, AT_ONCE)
 
-    def __init__(self, rig, lag):
-        self.rig, self.lag = rig, lag
-        self.label = "PgQ, a tick each %s" % lag
+    def __init__(self, rig, pgq, lag):
+        self.rig, self.pgq, self.lag = rig, pgq, lag
+        self.label = "PgQ, a tick each %s" % lag if lag else "PgQ, as it comes"
 
     def fresh(self, readers=1):
+        self.pgq.rests()
         for sql in ("SELECT pgq.drop_queue('events', true) FROM pgq.queue WHERE queue_name = 'events'",
                     "SELECT pgq.create_queue('events')",
-                    "SELECT pgq.set_queue_config('events', 'ticker_max_lag', '%s')" % self.lag,
-                    "SELECT pgq.set_queue_config('events', 'ticker_max_count', '%d')" % LIMIT,
+                    *(("SELECT pgq.set_queue_config('events', 'ticker_max_lag', '%s')" % self.lag,
+                       "SELECT pgq.set_queue_config('events', 'ticker_max_count', '%d')" % LIMIT) if self.lag else ()),
                     *("SELECT pgq.register_consumer('events', 'r%d')" % i for i in range(readers))):
             self._patiently(sql)
+        self.pgq.looks_each(0.01 if self.lag else 1)
+
+    def forget(self, readers):
+        self._tick()
+        for i in range(readers):
+            self._patiently("SELECT pgq.unregister_consumer('events', 'r%d'), pgq.register_consumer('events', 'r%d')" % (i, i))
 
     def _patiently(self, sql):
         """A tick of pgqd may lock the other way round."""
@@ -104,13 +142,19 @@ class Theirs:
                 "SELECT b, ev_id, ev_data FROM (SELECT %1::int8 AS b) AS x LEFT JOIN LATERAL pgq.get_batch_events(b) ON true",
                 "SELECT pgq.finish_batch(%1)")
 
+    def _tick(self):
+        """Now, also where pgqd has not heard of the queue yet."""
+        self._patiently("SELECT pgq.force_tick('events')")
+        self._patiently("SELECT pgq.ticker('events')")
+
     def drain(self, seconds, limit):
-        # the last tick, also where pgqd has not heard of the queue yet
-        self.rig.psql("SELECT pgq.force_tick('events')")
-        self.rig.psql("SELECT pgq.ticker('events')")
-        got = self.rig.client(None, "loop", 1, seconds, limit, 0, "", 1, 0, *self._steps(0))
-        # the number of the batch is a row too, once per batch
-        return max(got["rows"] - got["turns"], 0) / got["seconds"]
+        self._tick()
+        got = self.rig.client(None, "loop", 1, seconds, 2 * limit, 0, "", 1, 0, *self._steps(0))
+        # the number of the batch is a row too, once per batch, and again where one has no event
+        events = got["rows"] - got["turns"]
+        if events < limit:
+            raise Failed("%s: %d events of %d were delivered" % (self.label, events, limit))
+        return events / got["seconds"]
 
     def wait(self, reader, seconds):
         return self.rig.client(None, "loop", 1, seconds, 0, 0, "", 1, 50, *self._steps(reader))["rate"]
@@ -121,11 +165,12 @@ class Theirs:
             batch = c.fetchone()[0]
             if batch is None:
                 time.sleep(0.002)   # its consumers poll
-                return []
+                return time.monotonic(), []
             c.execute("SELECT ev_data FROM pgq.get_batch_events(%s)", (batch,))
             rows = [row[0] for row in c.fetchall()]
+            at = time.monotonic()
             c.execute("SELECT pgq.finish_batch(%s)", (batch,))
-        return rows
+        return at, rows
 
     @staticmethod
     def send(connection, text):
@@ -145,44 +190,46 @@ def _copy(rig, n):
     return n / (time.monotonic() - began)
 
 
-def _pushed_beside_readers(rig, c, plan):
-    """The rate of pushes while nobody reads, and with so many that read all of it."""
+def _pushed_beside_readers(rig, c, seconds):
+    """The rate of pushes while so many read all of it, by that while nobody does: by turns, in one log."""
     c.fresh(READERS)
-    alone = _push(rig, c, CLIENTS, plan.seconds)
-    c.fresh(READERS)
-    readers = [threading.Thread(target=c.wait, args=(i, plan.seconds * 1.5)) for i in range(READERS)]
-    for t in readers:
-        t.start()
-    beside = _push(rig, c, CLIENTS, plan.seconds)
-    for t in readers:
-        t.join()
-    return beside / alone
+    rates = {True: [], False: []}
+    for read in (False, True, True, False):
+        c.forget(READERS)
+        readers = [Beside(c.wait, i, seconds * 1.2) for i in range(READERS if read else 0)]
+        rates[read].append(_push(rig, c, CLIENTS, seconds))
+        for reader in readers:
+            reader.end()
+    return sum(rates[True]) / sum(rates[False])
 
 
 def _latency(rig, c, psycopg2):
-    """Milliseconds from before the push to behind the delivery, of events that come one by one: the median."""
+    """Milliseconds, medians, of events that come one by one: from before the push to the delivery, and from its answer, which
+    is that of the commit, to there."""
     host, port, user, database = rig.target(c.pooler)
     c.fresh()
     with contextlib.ExitStack() as stack:
         one, two = (stack.enter_context(contextlib.closing(psycopg2.connect(host=host, port=port, user=user, dbname=database)))
                     for _ in range(2))
         one.autocommit = two.autocommit = True
-        took, sent = [], {}
+        sent, answered, got = {}, {}, {}
+        end = time.monotonic() + PATIENCE
 
         def read():
-            while len(took) < LATENCIES:
-                for event in c.receive(two):
-                    at = sent.get(event["n"] if isinstance(event, dict) else int(event))
-                    if at is not None:
-                        took.append(time.monotonic() - at)
-        reader = threading.Thread(target=read)
-        reader.start()
+            while len(got) < LATENCIES:
+                if time.monotonic() > end:
+                    raise Failed("%s: %d events of %d have come" % (c.label, len(got), LATENCIES))
+                at, events = c.receive(two)
+                for event in events:
+                    got.setdefault(event["n"] if isinstance(event, dict) else int(event), at)
+        reader = Beside(read)
         for n in range(LATENCIES):
             sent[n] = time.monotonic()
             c.send(one, '{"n": %d}' % n if c.pooler else str(n))
+            answered[n] = time.monotonic()
             time.sleep(0.01)    # the rate: 100 per second
-        reader.join()
-    return median(took) * 1000
+        reader.end()
+    return tuple(median([(got[n] - since[n]) * 1000 for n in range(LATENCIES)]) for since in (sent, answered))
 
 
 def _psycopg2():
@@ -195,14 +242,14 @@ def _psycopg2():
 
 def _contenders(rig, pooler):
     """Ours and, if it can be had, PgQ; what is to be ended behind it."""
-    ours = [Ours(rig, pooler)]
+    ours = [Ours(rig, pooler), Ours(rig, pooler, WORKERS)]
     pgq = Pgq(rig)
     try:
         pgq.start()
     except Missing as missing:
         print("PgQ is left out: %s" % missing, file=sys.stderr)
         return ours, pgq
-    return ours + [Theirs(rig, "100 ms"), Theirs(rig, "10 ms")], pgq
+    return ours + [Theirs(rig, pgq, None), Theirs(rig, pgq, "10 ms")], pgq
 
 
 def streams(rig, plan):
@@ -216,41 +263,52 @@ def streams(rig, plan):
             pgq.stop()
 
 
-def _round(rig, plan, c, got):
+def _round(rig, plan, c, got, psycopg2):
     c.fresh()
-    got[c]["push"].append(_push(rig, c, CLIENTS, plan.seconds))
+    got["push"].append(_push(rig, c, CLIENTS, plan.seconds))
     c.fresh()
     _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
-    got[c]["drain"].append(c.drain(600, plan.events))
-    got[c]["beside"].append(_pushed_beside_readers(rig, c, plan))
+    got["drain"].append(c.drain(600, plan.events))
+    got["beside"].append(_pushed_beside_readers(rig, c, plan.seconds))
+    way, behind = _latency(rig, c, psycopg2)
+    got["way"].append(way)
+    got["behind"].append(behind)
+
+
+def _goals(got, ours, parallel, theirs):
+    goals = [Goal("ten consumers of a stream", "a push takes at most 3 % more", "%.1f %%" % (100 / median(got[ours]["beside"]) - 100)),
+             Goal("from the commit of an event to its delivery", "p50 <= 1 ms", "%.2f ms" % median(got[ours]["behind"])),
+             Goal("%d workers of a subscription" % WORKERS, "faster than one", "%.2f x" % ratio_of(got[parallel]["drain"], got[ours]["drain"]))]
+    if theirs:
+        goals = [Goal("push to a stream, %d clients" % CLIENTS, ">= 3 x pgq.insert_event",
+                      "%.2f x" % ratio_of(got[ours]["push"], got[theirs[0]]["push"])),
+                 Goal("one consumer of a stream", "as fast as PgQ's",
+                      "%.2f x" % ratio_of(got[ours]["drain"], got[theirs[0]]["drain"])), *goals]
+    return goals
 
 
 def _measured(rig, plan, all_of_them, psycopg2):
-    ours, theirs = all_of_them[0], all_of_them[1:]
-    got = {c: {"push": [], "drain": [], "beside": []} for c in all_of_them}
+    ours, parallel, *theirs = all_of_them
+    got = {c: {"push": [], "drain": [], "beside": [], "way": [], "behind": []} for c in all_of_them}
+    copied = []
     for order in turns(all_of_them, plan.side_rounds):
         for c in order:
-            _round(rig, plan, c, got)
-    ways = {c: _latency(rig, c, psycopg2) for c in all_of_them}
+            _round(rig, plan, c, got[c], psycopg2)
+        copied.append(_copy(rig, plan.events))
     rows = []
     for c in all_of_them:
         mine = got[c]
         rows.append([c.label, *(cell for load in ("push", "drain") for cell in (
             number(median(mine[load])), "" if c is ours else ratio(got[ours][load], mine[load]))),
-            number(median(mine["beside"]), "%.2f"), number(ways[c], "%.1f")])
-    rows.append(["COPY into a bare table", "", "", number(_copy(rig, plan.events)), "", "", ""])
-    goals = [Goal("ten consumers of a stream", "a push takes at most 3 % more",
-                  "%.2f of its rate" % median(got[ours]["beside"]))]
-    if theirs:
-        goals = [Goal("push to a stream, 100 clients", ">= 3 x pgq.insert_event",
-                      "%.2f x" % ratio_of(got[ours]["push"], got[theirs[0]]["push"])),
-                 Goal("one consumer of a stream", "as fast as PgQ's",
-                      "%.2f x" % ratio_of(got[ours]["drain"], got[theirs[0]]["drain"])), *goals]
+            number(median(mine["beside"]), "%.3f"), number(median(mine["way"]), "%.1f"), number(median(mine["behind"]), "%.1f")])
+    rows.append(["COPY into a bare table", "", "", number(median(copied)), ratio(got[ours]["drain"], copied), "", "", ""])
     return Table(
         "Streams",
         "Events per second: pushed by %d clients one at a time; %d events, pushed by transactions of %d, read by one consumer in "
-        "deliveries of %d (of PgQ: between two ticks). Beside readers: the rate of pushes while %d consumers read all of it, of "
-        "the rate without them. Way: from before the push to behind the delivery, 100 events per second, the median in ms. PgQ is "
+        "deliveries of %d (of PgQ: between two ticks), with parallel by %d workers of it; COPY writes as many. Beside readers: the "
+        "rate of pushes while %d consumers read all of it (MIN 100 WITHIN '50 ms'), by the rate without them, by turns. Way: 100 "
+        "events per second, the median in ms, from before the push to the delivery; behind: from the answer to the push. PgQ is "
         "called directly, its consumers poll each 2 ms (where pushes are measured each 50 ms)."
-        % (CLIENTS, plan.events, AT_ONCE, LIMIT, READERS),
-        ["", "push/s", "qbouncer is x", "read/s", "qbouncer is x", "beside readers", "way"], rows, goals)
+        % (CLIENTS, plan.events, AT_ONCE, LIMIT, WORKERS, READERS),
+        ["", "push/s", "qbouncer is x", "read/s", "qbouncer is x", "beside readers", "way", "behind"], rows,
+        _goals(got, ours, parallel, theirs))
