@@ -526,7 +526,7 @@ $$;
 CREATE OR REPLACE FUNCTION queue._schedules_due() RETURNS TABLE (owner text, ms int8)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
+SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();

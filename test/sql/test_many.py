@@ -79,3 +79,18 @@ def test_one_without_rows_is_nobody_elses(db, look):
     db.create("q")
     db.connect("mallory").fails("42501", look)
     assert all("q" not in map(str, row) for row in db.connect("mallory").rows(look.replace("'q'", "")))
+
+
+@pytest.mark.parametrize("look", ["SELECT * FROM queue._schedules_due()", "SELECT * FROM queue._runs()", "SELECT queue._orphans('{}')",
+                                  "SELECT * FROM queue._maintain_used('{}', 0, 100, 1000)"])
+def test_what_proxies_ask_is_not_compiled(db, look):
+    """A scan of the queues is "expensive" where scans are off; jit took 60 ms of each question what is due."""
+    db.create("q")
+    db.push("q", "1")
+    root = db.connect("postgres")
+    for setting in ("log_min_duration = 0", "log_nested_statements = on", "log_analyze = on", "log_level = 'notice'"):
+        root.rows("LOAD 'auto_explain'; SET auto_explain.%s" % setting)
+    root.notices.clear()
+    root.rows(look)
+    text = "\n".join(root.notices)
+    assert "queues" in text and "JIT:" not in text, text
