@@ -9,10 +9,10 @@
 -- long as they are right, _lone_<number>_<digest of the texts>: it is immutable and gone when the plan is made, but
 -- Postgres plans anew when it was dropped, and does not find it (42883). Who changes what the texts say, changes its name.
 
--- The statements, with this condition in them.
+-- The statements: what stands before that condition, and what behind it.
 -- push: payload, priority. take: worker, proxy (a negative number: the connection), lease, seed, priority, low mark,
 -- since, which are those of _take_<number>. done: id, token.
-CREATE OR REPLACE FUNCTION queue._lone_texts(cfg queue.queues, condition text, OUT push text, OUT take text, OUT done text, OUT async bool)
+CREATE OR REPLACE FUNCTION queue._lone_texts(cfg queue.queues, OUT push text[], OUT take text[], OUT done text[], OUT async bool)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET intervalstyle = postgres SET quote_all_identifiers = off	-- the same text in every session
@@ -36,47 +36,57 @@ BEGIN
 	IF cfg.limited THEN
 		RETURN;
 	END IF;
-	push := format('INSERT INTO %s (priority, headers, payload, pushed_at)
-		SELECT coalesce($2, 0), NULL, $1::%s, clock_timestamp() WHERE %s%s RETURNING id',
-		tab, cfg.payload, condition, unsafe);
+	push := ARRAY[format('INSERT INTO %s (priority, headers, payload, pushed_at)
+		SELECT coalesce($2, 0), NULL, $1::%s, clock_timestamp() WHERE ', tab, cfg.payload), unsafe || ' RETURNING id'];
 	IF NOT cfg.paused AND NOT cfg.single_consumer THEN
 		-- Fresh: what is due was looked for less than 20 ms ago. Otherwise nothing may be due, which is looked for when
-		-- there is a job, and told by "edge". The time of the statement is before that look, and an index can use it. The
-		-- sub-select looks at the clock once, when there is a job.
-		take := format($text$UPDATE %1$s SET state = 'leased', attempt = attempt + 1, worker = left($1, 200),
-			taken_at = moment, first_taken_at = coalesce(first_taken_at, taken_at), proxy = %2$s, lease_until = moment + %3$s,
+		-- there is a job, and told by "edge". The time of the statement is before that look, and an index can use it; it
+		-- is behind the locks on the table and the snapshot, so no job was pushed later than it was taken.
+		-- The row by a sub-select: a join costs the planner more.
+		take := ARRAY[format($text$UPDATE %1$s SET state = 'leased', attempt = attempt + 1, worker = left($1, 200),
+			taken_at = statement_timestamp(), first_taken_at = coalesce(first_taken_at, taken_at), proxy = %2$s,
+			lease_until = statement_timestamp() + %3$s,
 			token = encode(int8send(uuid_hash_extended(encode(substr(sha256(int8send($4)), 1, 16), 'hex')::uuid, id)), 'hex')
-			FROM (SELECT ctid AS c, (SELECT clock_timestamp()) AS moment FROM %1$s
-				WHERE %4$s AND state = 'ready' AND priority = $5 AND position >= $6 AND position <= 9223372036854775807
+			WHERE ctid = (SELECT ctid FROM %1$s WHERE $text$,
+				tab, CASE cfg.on_disconnect WHEN 'keep' THEN 'CASE WHEN $2 < 0 THEN -$2 END' ELSE 'abs($2)' END, lease),
+			format($text$ AND state = 'ready' AND priority = $5 AND position >= $6 AND position <= 9223372036854775807
 					AND NOT EXISTS (SELECT FROM %1$s WHERE state = 'ready' AND priority > $5)
 					AND (expires_at > clock_timestamp() OR expires_at IS NULL)
-					AND (%7$s OR NOT %8$s)
+					AND (%2$s OR NOT %3$s)
 					AND ($3 > interval '0' AND $3 <= interval '8000 years') IS NOT FALSE
-				ORDER BY priority DESC, position LIMIT 1 FOR UPDATE SKIP LOCKED) AS found
-			WHERE ctid = c%5$s RETURNING %6$s, priority$text$,
-			tab, CASE cfg.on_disconnect WHEN 'keep' THEN 'CASE WHEN $2 < 0 THEN -$2 END' ELSE 'abs($2)' END, lease, condition, off,
-			queue._taken_row(format('ceil(date_part(''epoch'', %s) * 1000)::int8', lease), format('CASE WHEN NOT (%s) THEN (%s)::int8 END', fresh, now),
-				ARRAY['token', format('''%s-'' || id || ''-'' || token', cfg.number), 'queue', name,
-					'policy', format('%L::text', cfg.on_disconnect)]), fresh, due);
+				ORDER BY priority DESC, position LIMIT 1 FOR UPDATE SKIP LOCKED)%4$s RETURNING %5$s, priority$text$,
+				tab, fresh, due, off,
+				queue._taken_row(format('ceil(date_part(''epoch'', %s) * 1000)::int8', lease), format('CASE WHEN NOT (%s) THEN (%s)::int8 END', fresh, now),
+					ARRAY['token', format('''%s-'' || id || ''-'' || token', cfg.number), 'queue', name,
+						'policy', format('%L::text', cfg.on_disconnect)]))];
 	END IF;
 	IF cfg.retain_done = interval '0' THEN
 		-- the end of one of a group, or of one that others wait for, makes another one ready: that is told here
-		done := format($text$DELETE FROM %s WHERE id = $1 AND token = $2 AND lease_until > clock_timestamp()
+		done := ARRAY[format($text$DELETE FROM %s WHERE id = $1 AND token = $2 AND lease_until > clock_timestamp()
 			AND again IS NULL
 			AND (coalesce("group", followed) IS NULL OR set_config('qbouncer.tell', 'here', true) IS NOT NULL)
-			AND set_config('lock_timeout', '50ms', true) IS NOT NULL AND %s%s RETURNING %s$text$,
-			tab, condition, unsafe, name);
+			AND set_config('lock_timeout', '50ms', true) IS NOT NULL AND $text$, tab),
+			format('%s RETURNING %s', unsafe, name)];
 	END IF;
 END
 $$;
 
 -- The function that says they are right; and for the routes of a topic, that its jobs are no SQL (route.sql).
+CREATE OR REPLACE FUNCTION queue._lone_name(cfg queue.queues, texts record) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN '_lone_' || cfg.number || '_' || left(md5(concat(texts, cfg.run)), 16);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._lone_name(cfg queue.queues) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN '_lone_' || cfg.number || '_' || left(md5(concat(queue._lone_texts(cfg, 'true'), cfg.run)), 16);
+	RETURN queue._lone_name(cfg, queue._lone_texts(cfg));
 END
 $$;
 
@@ -85,10 +95,21 @@ CREATE OR REPLACE FUNCTION queue._lone(number int4, OUT push text, OUT take text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	cfg queue.queues;
+	texts record;
+	condition text;
 BEGIN
-	RETURN QUERY SELECT t.* FROM queue.queues AS c,
-			LATERAL queue._lone_texts(c, 'queue.' || queue._lone_name(c) || '()') AS t
-		WHERE c.number = $1;
+	SELECT * INTO cfg FROM queue.queues AS c WHERE c.number = $1;
+	IF FOUND THEN
+		texts := queue._lone_texts(cfg);
+		condition := 'queue.' || queue._lone_name(cfg, texts) || '()';
+		push := array_to_string(texts.push, condition);
+		take := array_to_string(texts.take, condition);
+		done := array_to_string(texts.done, condition);
+		async := texts.async;
+		RETURN NEXT;
+	END IF;
 END
 $$;
 
