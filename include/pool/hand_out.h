@@ -110,7 +110,8 @@ struct server *affinity_choose(struct task *t, usec_t now);
 void affinity_spoilt(const struct task *t, usec_t now);
 bool affinity_may_share(const struct task *t, usec_t now);
 bool affinity_follows(struct task *t, struct server *s, usec_t now); /* may it go there, too? */
-void affinity_took(const struct task *t, usec_t time); /* it has succeeded */
+void affinity_began(const struct task *leader, struct server *s);
+void affinity_took(const struct task *leader, usec_t time); /* it has succeeded */
 void affinity_lost(struct server *s); /* it is closed */
 void affinity_free(struct pool *p);
 

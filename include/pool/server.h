@@ -82,6 +82,7 @@ struct server {
 	struct client *link;
 	struct task *task;
 	unsigned n_kinds; /* of tasks, whose affinity is to it: affinity.c */
+	usec_t usual; /* affinity.c: what runs there is waited for so long, if that is longer than for others */
 	struct server_login *login;
 	struct expect_ring expect;
 	struct batch batch;

@@ -7,7 +7,8 @@
  * A kind is a number that comes with the task (task_spec.kind); what it stands for is not known
  * here. Nothing is lost by forgetting one.
  *
- * How long it waits: while that is less than what a first call takes more than others, as measured.
+ * How long it waits: while that is less than what a first call takes more than others, as measured; longer for
+ * several that share a transaction there (together.c).
  * A kind whose tasks wait for too much of the time gets one more server (of more than AFFINITIES_MAX the
  * one that was used longest ago is forgotten): one that is asked for all the time comes to have
  * several, of a thousand that are rare each keeps to its one. Nobody waits for a server that a
@@ -146,13 +147,32 @@ static void fade(usec_t *v, usec_t latest)
 	*v = *v == 0 ? latest : *v - *v / FADE + latest / FADE;
 }
 
-void affinity_took(const struct task *t, usec_t time)
+/* Of those that share a transaction: how many there are, and how many of them are first calls. */
+static unsigned count(const struct task *leader, unsigned *firsts)
 {
-	struct pool *p = t->pool;
+	unsigned n = 0;
 
-	CHECK_TASK(t);
-	if (t->kind != 0)
-		fade(t->first ? &p->first_call : &p->later_call, time);
+	*firsts = 0;
+	for (const struct task *t = leader; t != NULL; t = t->after) {
+		n++;
+		*firsts += t->first;
+	}
+	return n;
+}
+
+void affinity_took(const struct task *leader, usec_t time)
+{
+	struct pool *p = leader->pool;
+	unsigned firsts, n = count(leader, &firsts);
+	usec_t others = (n - firsts) * p->later_call;
+
+	CHECK_TASK(leader);
+	if (leader->kind == 0)
+		return;
+	if (firsts == 0)
+		fade(&p->later_call, time / n);
+	else if (time > others)
+		fade(&p->first_call, (time - others) / firsts);
 }
 
 /* What it takes longer where it has not been before. */
@@ -161,6 +181,20 @@ static usec_t gain(const struct pool *p)
 	usec_t t = p->first_call > p->later_call ? p->first_call - p->later_call : 0;
 
 	return t < GAIN_MIN ? GAIN_MIN : t > GAIN_MAX ? GAIN_MAX : t;
+}
+
+static usec_t usual(const struct pool *p, unsigned n, unsigned firsts)
+{
+	return (1 + firsts) * gain(p) + n * TOO_LONG * p->later_call;
+}
+
+/* Others wait longer for several than for one. */
+void affinity_began(const struct task *leader, struct server *s)
+{
+	unsigned firsts, n = count(leader, &firsts);
+
+	CHECK_TASK(leader);
+	s->usual = n > 1 ? usual(s->pool, n, firsts) : 0;
 }
 
 /* What the tasks of a kind wait before it gets one more server, times those it has. One that is not
@@ -181,14 +215,16 @@ static bool has_had_enough(const struct pool *p, const struct affinity *h, usec_
 static bool will_be_free(
 	const struct pool *p, const struct affinity *h, bool engine, usec_t waited, usec_t now)
 {
-	usec_t usual = gain(p) + TOO_LONG * p->later_call;
+	usec_t least = usual(p, 1, 0);
 
-	if (waited >= PATIENCE * usual)
-		return false;
-	for (unsigned i = 0; i < h->n; i++)
-		if (h->server[i]->state == SERVER_TASK && (engine || !h->server[i]->use.engine) &&
-			now - h->server[i]->request_time < usual)
+	for (unsigned i = 0; i < h->n; i++) {
+		const struct server *s = h->server[i];
+		usec_t most = s->usual > least ? s->usual : least;
+
+		if (s->state == SERVER_TASK && (engine || !s->use.engine) &&
+			now - s->request_time < most && waited < PATIENCE * most)
 			return true;
+	}
 	return false;
 }
 

@@ -338,6 +338,7 @@ void task_start(struct task *t, struct server *s)
 		together_gather(t, s, loop_now());
 	for (struct task *each = t; each != NULL; each = each->after)
 		each->server = s;
+	affinity_began(t, s);
 	s->task = t;
 	s->use.checked = false;
 	s->use.served = true;

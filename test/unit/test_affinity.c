@@ -143,6 +143,50 @@ static void test_it_waits_for_what_a_first_call_costs(void **state)
 	assert_true(t.first);
 }
 
+/* What waits is not sent to others, which would have to plan it, because many share a transaction there. */
+static void test_it_waits_longer_for_several(void **state)
+{
+	struct task t = {.magic = TASK_MAGIC, .pool = &pool, .kind = 7, .engine = true};
+	struct task last = {.magic = TASK_MAGIC, .pool = &pool, .kind = 9, .first = true};
+	struct task more = {.magic = TASK_MAGIC, .pool = &pool, .kind = 8, .after = &last};
+	struct task leader = {.magic = TASK_MAGIC, .pool = &pool, .kind = 6, .after = &more};
+
+	(void)state;
+	takes(7, true, 12 * USEC_MSEC);
+	takes(7, false, 2 * USEC_MSEC);
+	assert_int_equal(gets(7), 0);
+	others(100);
+	becomes(0, SERVER_TASK);
+	affinity_began(&leader, &server[0]);
+	now += 43 * USEC_MSEC; /* twice the 10 that it gains, and of three four times the usual */
+	assert_null(affinity_choose(&t, now));
+	now += 2 * USEC_MSEC;
+	assert_ptr_equal(affinity_choose(&t, now), &server[1]);
+	affinity_began(&last, &server[0]);
+	assert_int_equal(server[0].usual, 0);
+}
+
+/* The first calls are what they take longer. */
+static void test_what_several_take(void **state)
+{
+	struct task last = {.magic = TASK_MAGIC, .pool = &pool, .kind = 9, .first = true};
+	struct task more = {.magic = TASK_MAGIC, .pool = &pool, .kind = 8, .after = &last};
+	struct task leader = {.magic = TASK_MAGIC, .pool = &pool, .kind = 6, .after = &more};
+
+	(void)state;
+	affinity_took(&last, 9 * USEC_MSEC);
+	last.first = false;
+	affinity_took(&leader, 6 * USEC_MSEC);
+	assert_int_equal(pool.first_call, 9 * USEC_MSEC);
+	assert_int_equal(pool.later_call, 2 * USEC_MSEC);
+	last.first = true;
+	affinity_took(&leader, (4 + 9 + 16) * USEC_MSEC);
+	assert_int_equal(pool.later_call, 2 * USEC_MSEC);
+	assert_in_range(pool.first_call, 10 * USEC_MSEC - 9, 10 * USEC_MSEC);
+	affinity_took(&leader, 1 * USEC_MSEC); /* less than the others alone: it says nothing */
+	assert_in_range(pool.first_call, 10 * USEC_MSEC - 9, 10 * USEC_MSEC);
+}
+
 static void test_it_does_not_wait_for_ever(void **state)
 {
 	struct task t = {.magic = TASK_MAGIC, .pool = &pool, .kind = 7};
@@ -272,6 +316,8 @@ int main(void)
 		T(it_comes_back),
 		T(it_does_not_wait_for_a_client),
 		T(it_waits_for_what_a_first_call_costs),
+		T(it_waits_longer_for_several),
+		T(what_several_take),
 		T(it_does_not_wait_for_ever),
 		T(a_busy_kind_gets_one_more),
 		T(a_kind_is_not_confined_to_its_servers),
