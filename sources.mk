@@ -1004,6 +1004,7 @@ qb_dialogues = \
 	test/scenario/queue/run_sql.dlg \
 	test/scenario/queue/run_sql_description.dlg \
 	test/scenario/queue/run_sql_fails.dlg \
+	test/scenario/queue/run_sql_in_vain.dlg \
 	test/scenario/queue/run_superuser.dlg \
 	test/scenario/queue/run_there.dlg \
 	test/scenario/queue/run_there_login.dlg \

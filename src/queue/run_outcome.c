@@ -54,10 +54,16 @@ static void batch_failed(struct slot *s, const struct pg_error *err)
 	slot_rest(s, 0);
 }
 
-void outcome_failed(struct slot *s, const struct pg_error *err)
+static bool say_failed(struct slot *s)
 {
+	bool final = s->script != NULL && s->script->in_vain;
 	struct pg_error refused;
 
+	return worker_fail(s->worker, s->token, s->error, final, &refused);
+}
+
+void outcome_failed(struct slot *s, const struct pg_error *err)
+{
 	if (s->batch.whole) {
 		batch_failed(s, err);
 		return;
@@ -77,7 +83,7 @@ void outcome_failed(struct slot *s, const struct pg_error *err)
 	/* whatever its SQLSTATE, which the job can choose: whether the lease is lost is said by FAIL */
 	keep_error(s, err);
 	s->state = SLOT_FAILS;
-	if (!worker_fail(s->worker, s->token, s->error, &refused)) {
+	if (!say_failed(s)) {
 		worker_give_back(s->worker, s->token);
 		slot_rest(s, REST);
 	}
@@ -130,15 +136,13 @@ void outcome_of_batch(struct slot *s)
  * for that would be carried out again and again. */
 static bool say_plainly(struct slot *s, const struct pg_error *err)
 {
-	struct pg_error refused;
-
 	if (s->plain ||
 		(strcmp(err->sqlstate, "22P05") != 0 && strcmp(err->sqlstate, "22021") != 0))
 		return false;
 	s->plain = true;
 	if (s->error[0] != '\0') {
 		told_in_ascii(s->error);
-		return worker_fail(s->worker, s->token, s->error, &refused);
+		return say_failed(s);
 	}
 	told_in_ascii(s->told.notices);
 	s->queue->done--; /* it is counted by what follows */

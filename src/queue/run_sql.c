@@ -291,10 +291,18 @@ static void statement_ended(struct slot *s, char tx)
 		next_statement(s);
 }
 
+/* What queue._sql_of() says. */
+static bool is_of_payload(const struct pg_error *err)
+{
+	return strncmp(err->sqlstate, "22", 2) == 0 || strcmp(err->sqlstate, "0A000") == 0 ||
+	       strcmp(err->sqlstate, "54023") == 0;
+}
+
 static void look_ended(struct slot *s)
 {
 	struct run_sql *r = s->script;
 
+	r->in_vain = r->failed && is_of_payload(&r->err);
 	if (r->failed || s->outcome == OUTCOME_ALONE || s->outcome == OUTCOME_UNREAD)
 		end_transaction(s, false);
 	else if (r->is_sql)

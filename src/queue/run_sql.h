@@ -27,6 +27,7 @@ struct run_sql {
 	bool is_sql;    /* the look says so */
 	bool commits;   /* the last step is to */
 	bool failed;    /* err: with the first error */
+	bool in_vain;   /* the look refuses what its payload says: no other attempt will do better */
 	char *sql;
 	size_t pos;     /* of the statement that follows */
 	int statement;  /* the one that is carried out, from 1 on */

@@ -329,9 +329,11 @@ bool worker_done(struct worker *w, const char *token, const char *result, struct
 	return finish(w, "QUEUE DONE $1 RESULT $2", token, result, err);
 }
 
-bool worker_fail(struct worker *w, const char *token, const char *error, struct pg_error *err)
+bool worker_fail(
+	struct worker *w, const char *token, const char *error, bool final, struct pg_error *err)
 {
-	return finish(w, "QUEUE FAIL $1 ERROR $2", token, error, err);
+	return finish(w, final ? "QUEUE FAIL $1 ERROR $2 FINAL" : "QUEUE FAIL $1 ERROR $2", token,
+		error, err);
 }
 
 void worker_was_done(struct worker *w, const char *token)

@@ -28,9 +28,9 @@ struct worker *worker_new(const char *database, const char *user, const struct w
 /* Waits so long for at most so many jobs, and holds them so long at most. false: memory. */
 MUST_CHECK bool worker_take(struct worker *w, const char *queue, enum qpayload payload, int limit, usec_t wait,
 	usec_t hold);
-/* result, error: or NULL. false: err says why it cannot be. */
+/* result, error: or NULL. final: another attempt would be in vain. false: err says why it cannot be. */
 MUST_CHECK bool worker_done(struct worker *w, const char *token, const char *result, struct pg_error *err);
-MUST_CHECK bool worker_fail(struct worker *w, const char *token, const char *error, struct pg_error *err);
+MUST_CHECK bool worker_fail(struct worker *w, const char *token, const char *error, bool final, struct pg_error *err);
 /* Of a job that it holds, and which was worked on beside it: it is done, in a transaction that was committed, or was put
  * back in that, as a failed attempt or as none; it is to be somebody else's at once, or gone if it was cancelled. */
 void worker_was_done(struct worker *w, const char *token);

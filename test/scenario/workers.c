@@ -103,7 +103,7 @@ static void finish(struct one *o, const struct words *w, bool done)
 	struct pg_error err;
 
 	o->busy = done ? worker_done(o->worker, words_arg(w, 0), text, &err)
-		       : worker_fail(o->worker, words_arg(w, 0), text, &err);
+		       : worker_fail(o->worker, words_arg(w, 0), text, false, &err);
 	if (!o->busy)
 		words_add(hear(o, "refused"), 'b', err.sqlstate, strlen(err.sqlstate));
 }
