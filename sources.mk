@@ -47,6 +47,7 @@ qb_public_includes = \
 	include/pooler/move.h \
 	include/pooler/pooler.h \
 	include/pooler/stat.h \
+	include/qlang/explain.h \
 	include/qlang/parse.h \
 	include/qlang/payload.h \
 	include/qlang/refusal.h \
@@ -148,6 +149,7 @@ libqb_wire_a_SOURCES = \
 	src/wire/width.c
 
 libqb_qlang_a_SOURCES = \
+	src/qlang/explain.c \
 	src/qlang/parse.c \
 	src/qlang/parse_bulk.c \
 	src/qlang/parse_int.h \
@@ -576,6 +578,7 @@ qb_unit_tests = \
 	test/unit/test_console_parse \
 	test/unit/test_describe \
 	test/unit/test_dial \
+	test/unit/test_explain \
 	test/unit/test_guard \
 	test/unit/test_hash \
 	test/unit/test_hba \
@@ -699,6 +702,10 @@ test_unit_test_describe_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 test_unit_test_dial_SOURCES = test/unit/test_dial.c
 test_unit_test_dial_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_dial_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_explain_SOURCES = test/unit/test_explain.c
+test_unit_test_explain_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_explain_LDADD = $(QLANG_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_guard_SOURCES = test/unit/test_guard.c
 test_unit_test_guard_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

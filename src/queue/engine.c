@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "qlang/explain.h"
 #include "qlang/refusal.h"
 #include "wire/array.h"
 #include "wire/row.h"
@@ -304,7 +305,8 @@ static void on_done(void *arg, const struct pg_error *err)
 				return;
 			types_changed(&copy);
 		}
-		refusal_reword(&copy, refusal_rights(r->q));
+		if (!refusal_reword(&copy, refusal_rights(r->q)))
+			(void)explain_value(&copy, r->q->verb, r->q);
 		if (r->lost)
 			say_unknown(&copy, r->q);
 		count_failed(r->q->verb->id);

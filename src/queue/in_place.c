@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "qlang/explain.h"
 #include "qlang/refusal.h"
 #include "count.h"
 #include "engine.h"
@@ -72,7 +73,8 @@ static bool in_place_error(void *arg, const struct replace_error *e, struct pg_e
 		pg_error_set(ret, e->sqlstate, "%s", e->message);
 		pg_error_detail(ret, "%s", e->detail);
 		pg_error_hint(ret, "%s", e->hint);
-		return refusal_reword(ret, refusal_rights(ip->q));
+		return refusal_reword(ret, refusal_rights(ip->q)) ||
+		       (e->place != REPLACE_THEIRS && explain_value(ret, ip->q->verb, ip->q));
 	}
 	if ((ip->q->verb->flags & QVERB_PAYLOAD) == 0 && !ip->q->bytes)
 		return false;

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "qlang/explain.h"
 #include "qlang/refusal.h"
 #include "queue/stat.h"
 #include "count.h"
@@ -126,7 +127,8 @@ void park_fail(struct park *p, const struct pg_error *err)
 	struct taker *t;
 
 	CHECK_PARK(p);
-	refusal_reword(&copy, p->verb == QVERB_AWAIT ? "AWAIT" : "TAKE");
+	if (!refusal_reword(&copy, p->verb == QVERB_AWAIT ? "AWAIT" : "TAKE"))
+		(void)explain_value(&copy, &qverbs[p->verb], NULL);
 	if (p->behind_done)
 		say_done(&copy);
 	count_failed(p->verb);

@@ -8,6 +8,7 @@
 
 #include "queue/queue.h"
 #include "queue/stat.h"
+#include "qlang/explain.h"
 #include "wire/sqltext.h"
 #include "agent.h"
 #include "attend.h"
@@ -317,6 +318,8 @@ static enum exec_verdict execute(struct exec *x)
 		return EXEC_ERROR;
 	}
 	v = deferred_is_over(qc) ? deferred_answer(x, q) : execute_known(x, q, qc);
+	if (v == EXEC_ERROR)
+		(void)explain_value(&x->err, q->verb, q);
 	if (v == EXEC_WAIT)
 		deferred_begin(qc, q, &x->bind, x->alone);
 	else
