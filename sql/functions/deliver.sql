@@ -358,6 +358,16 @@ BEGIN
 END
 $$;
 
+-- Of a delivery that has failed, or was given back, and waits for its next attempt: a token that nobody has, or could have.
+CREATE OR REPLACE FUNCTION queue._waiting_token() RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN 'w' || encode(substr(uuid_send(gen_random_uuid()), 9), 'hex');
+END
+$$;
+
 -- Nothing was changed: is it so, or does an old snapshot say it?
 CREATE OR REPLACE FUNCTION queue._delivery_lost(number int4, id int8) RETURNS void
 LANGUAGE plpgsql
@@ -415,7 +425,7 @@ BEGIN
 		PERFORM queue._fail_events(d, u, events, error, retry_in, final, notify);
 		RETURN (d.s).name;
 	END IF;
-	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), proxy = NULL, error = left($2, 10000),
+	UPDATE queue.deliveries AS t SET token = queue._waiting_token(), proxy = NULL, error = left($2, 10000),
 			lease_until = clock_timestamp() + queue._event_again(u, t.attempt, retry_in)
 		WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits AND t.lease_until > clock_timestamp();
 	IF NOT FOUND THEN
@@ -435,7 +445,7 @@ AS $$
 DECLARE
 	d CONSTANT record := queue._delivery(token);
 BEGIN
-	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), proxy = NULL, attempt = t.attempt - 1,
+	UPDATE queue.deliveries AS t SET token = queue._waiting_token(), proxy = NULL, attempt = t.attempt - 1,
 			lease_until = clock_timestamp() + coalesce(greatest(delay, interval '0'), interval '0')
 		WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits AND t.lease_until > clock_timestamp();
 	IF NOT FOUND THEN
@@ -456,7 +466,7 @@ AS $$
 DECLARE
 	reader CONSTANT int4 := split_part($1, '-', 1)::int4;
 BEGIN
-	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), proxy = NULL,
+	UPDATE queue.deliveries AS t SET token = queue._waiting_token(), proxy = NULL,
 			attempt = CASE WHEN counted THEN t.attempt ELSE t.attempt - 1 END,
 			error = CASE WHEN counted THEN left($2, 10000) ELSE t.error END,
 			lease_until = clock_timestamp() + CASE WHEN counted AND t.attempt > 1	-- the first time at once

@@ -519,12 +519,11 @@ BEGIN
 			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for stream "%s"', s.name),
 				HINT = format('QUEUE GRANT SUBSCRIBE ON %I TO %I;', s.name, current_user);
 		END IF;
-		-- (one that has failed, and comes again later, is among them)
 		RETURN QUERY SELECT s.name, d.sub || '-d' || d.id, d.worker, d.attempt, NULL::bool, d.taken_at, d.lease_until, d.proxy,
 				k.role, k.address, NULL::timestamptz
 			FROM queue.subscriptions AS u JOIN queue.deliveries AS d ON d.sub = u.number
 				LEFT JOIN jsonb_to_recordset(here->s.name) AS k (digits text, role text, address text) ON k.digits = right(d.token, 4)
-			WHERE u.stream = s.number AND d.lease_until > moment
+			WHERE u.stream = s.number AND d.lease_until > moment AND left(d.token, 1) <> 'w'	-- those wait for their next attempt
 			ORDER BY d.taken_at, d.sub, d.id;
 		RETURN QUERY SELECT s.name, NULL::text, k.worker, NULL::int4, NULL::bool, NULL::timestamptz, NULL::timestamptz, number, k.role,
 				k.address, moment - k.waits * interval '1 s'

@@ -423,6 +423,7 @@ DECLARE
 	one queue.peeked_jsonb;
 	e record;
 	events refcursor;
+	waits bool;
 BEGIN
 	of := queue._delivery(CASE WHEN name ~ '-d[0-9]+$' THEN name || '-0000000000000000' ELSE name END);
 	IF lim < 0 THEN
@@ -432,7 +433,10 @@ BEGIN
 	END IF;
 	SELECT * INTO d FROM queue.deliveries AS t WHERE t.sub = of.number AND t.id = of.id AND (t.token = of.digits OR name ~ '-d[0-9]+$');
 	IF NOT FOUND THEN
-		PERFORM queue._delivery_lost(of.number, of.id);
+		PERFORM queue._delivery_lost(of.number, of.id) WHERE current_setting('transaction_isolation') <> 'read committed';
+		RAISE EXCEPTION USING ERRCODE = 'QB001', MESSAGE = format('delivery %s-d%s is not out', of.number, of.id),
+			DETAIL = 'It was done, or its lease is over and its events come in another one, or there never was one.',
+			HINT = 'QUEUE SUBSCRIPTIONS shows of each subscription the delivery that is out.';
 	END IF;
 	IF (of.s).payload <> 'jsonb' THEN
 		PERFORM queue._check_events(of.s, 'jsonb');
@@ -455,12 +459,14 @@ BEGIN
 		EXIT WHEN NOT FOUND;
 		one := NULL;
 		one.id := e.id;
-		one.state := CASE WHEN d.lease_until > clock_timestamp() THEN 'leased' ELSE 'ready' END;
+		waits := left(d.token, 1) = 'w';
+		one.state := CASE WHEN d.lease_until <= clock_timestamp() THEN 'ready' WHEN waits THEN 'later' ELSE 'leased' END;
 		one.attempt := e.attempt + d.attempt;
 		one.failures := e.attempt + d.attempt - 1;
 		one.payload := e.payload;
 		one.headers := e.headers;
-		one.lease_until := d.lease_until;
+		one.run_at := CASE WHEN waits THEN d.lease_until END;	-- it comes again then
+		one.lease_until := CASE WHEN NOT waits THEN d.lease_until END;
 		one.error := coalesce(d.error, e.error);
 		one.worker := d.worker;
 		one.pushed_at := e.pushed_at;

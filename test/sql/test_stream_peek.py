@@ -63,7 +63,9 @@ def test_failed_and_again(s):
     token, _ = take(s)
     s.rows("SELECT queue.fail(%s, 'no', '1 h')", token)
     s.fails("QB001", "SELECT * FROM queue.peek(%s)", token)
-    assert peek(s, name_of(token)) == [(1, "leased", 1, 0, "one", "no", "w1")]
+    assert peek(s, name_of(token)) == [(1, "later", 1, 0, "one", "no", "w1")]
+    assert s.value("SELECT run_at > now() AND lease_until IS NULL FROM queue.peek(%s)", name_of(token))
+    assert s.rows("SELECT * FROM queue.workers('s')") == []
     s.rows("UPDATE queue.deliveries SET lease_until = clock_timestamp() - interval '1 s'")
     assert peek(s, name_of(token)) == [(1, "ready", 1, 0, "one", "no", "w1")]
     again, _ = take(s)
