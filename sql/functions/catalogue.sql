@@ -63,6 +63,9 @@ BEGIN
 	IF (NEW.handler IS NOT NULL OR NEW.run IS NOT NULL) AND (TG_OP = 'INSERT'
 			OR (NEW.handler, NEW.run, NEW.owner) IS DISTINCT FROM (OLD.handler, OLD.run, OLD.owner)) THEN
 		PERFORM queue._check_runs(NEW);
+	ELSIF NEW.handler IS NULL AND NEW.run IS NULL AND (NEW.handler_batch > 1 OR NEW.timeout IS NOT NULL) AND (TG_OP = 'INSERT'
+			OR (NEW.handler_batch, NEW.timeout) IS DISTINCT FROM (OLD.handler_batch, OLD.timeout)) THEN
+		PERFORM queue._runs_nothing(CASE WHEN NEW.handler_batch > 1 THEN 'handler_batch' ELSE 'timeout' END);
 	ELSIF TG_OP = 'UPDATE' AND NEW.run IS NULL AND OLD.run IS NOT NULL AND NEW.dead_queue IS NOT NULL THEN
 		PERFORM queue._check_dead_queue(NEW);
 	END IF;

@@ -123,8 +123,8 @@ DECLARE
 	unit CONSTANT text := lower(by);
 	most CONSTANT int4 := coalesce(last, CASE unit WHEN 'minute' THEN 60 WHEN 'hour' THEN 24 ELSE 30 END);
 	here CONSTANT int8[] := convert_from(decode(known, 'hex'), 'SQL_ASCII');
-	step CONSTANT interval := '1 ' || unit;
-	until CONSTANT timestamptz := date_trunc(unit, clock_timestamp());
+	step interval;
+	until timestamptz;
 BEGIN
 	IF unit IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LAST needs BY', HINT = 'BY MINUTE, BY HOUR or BY DAY.';
@@ -134,6 +134,8 @@ BEGIN
 	ELSIF most NOT BETWEEN 1 AND 10000 THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LAST must be between 1 and 10000';
 	END IF;
+	step := '1 ' || unit;
+	until := date_trunc(unit, clock_timestamp());
 	IF q IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'BY needs a queue', HINT = 'QUEUE STATS q BY HOUR; QUEUE LIST shows the queues.';
 	END IF;

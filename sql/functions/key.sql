@@ -23,7 +23,7 @@ BEGIN
 	RAISE EXCEPTION USING ERRCODE = '23505',
 		MESSAGE = format('queue "%s" has a job with the key "%s" already', q, left(k, 200)),
 		DETAIL = format('It is job %s.', id),
-		HINT = 'Push with ON DUPLICATE IGNORE, REPLACE or RERUN.';
+		HINT = 'ON DUPLICATE IGNORE leaves it as it is; PUSH and RUN also have REPLACE and RERUN.';
 END
 $$;
 

@@ -170,6 +170,18 @@ BEGIN
 END
 $$;
 
+-- An option of queues whose jobs run by themselves, given to one whose jobs do not.
+CREATE OR REPLACE FUNCTION queue._runs_nothing(option text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s needs a handler', option) || CASE option WHEN 'timeout' THEN ', or run = sql' ELSE '' END,
+		DETAIL = 'The jobs of this queue are taken by workers: nothing is run here that could have it.',
+		HINT = format('Give it with the handler: handler = ''schema.function'', %s = ... Of a job that a worker holds: max_run.', option);
+END
+$$;
+
 -- For the trigger of the catalogue that runs as whoever changes the row: it makes the owner's logins do something.
 CREATE OR REPLACE FUNCTION queue._check_runs(cfg queue.queues) RETURNS void
 LANGUAGE plpgsql
@@ -268,7 +280,7 @@ BEGIN
 		RETURN '{*}';
 	ELSIF value ~ '^[[:space:]]*\[' THEN
 		RETURN ARRAY(SELECT jsonb_array_elements_text(value::jsonb));
-	ELSIF names !~ format('^[[:space:]]*(%s([[:space:]]*,[[:space:]]*%s)*)?[[:space:]]*$', name, name) THEN
+	ELSIF names ~ '(^|[(,[:space:]])[0-9$-]' OR names !~ format('^[[:space:]]*(%s([[:space:]]*,[[:space:]]*%s)*)?[[:space:]]*$', name, name) THEN
 		PERFORM queue._bad_handler('22023', format('invalid value "%s" for force_quote', value), 'Allowed: ''*'', or names of columns: ''a, "B c"''.');
 	END IF;
 	RETURN ARRAY(SELECT (parse_ident(m[1]))[1] FROM regexp_matches(names, name, 'g') AS m);
@@ -346,8 +358,13 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	cfg CONSTANT queue.queues := queue._find(q);
+	cfg queue.queues;
 BEGIN
+	IF q IS NULL THEN
+		PERFORM queue._bad_handler('42601', 'a schedule that runs SQL needs a queue',
+			'QUEUE SCHEDULE name ON q EVERY interval RUN sql: q is a queue WITH (run = sql).');
+	END IF;
+	cfg := queue._find(q);
 	IF cfg.run IS DISTINCT FROM 'sql' THEN
 		PERFORM queue._bad_handler('55000', format('queue "%s" does not run SQL', cfg.name),
 			format('Its owner can have it do so: QUEUE ALTER %I SET (run = sql);', cfg.name));

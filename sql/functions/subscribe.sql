@@ -29,7 +29,10 @@ DECLARE
 	u queue.subscriptions;
 BEGIN
 	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = sub AND t.lane = 0 AND t.ends IS NULL;
-	IF NOT FOUND THEN
+	IF sub IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the name of the subscription must not be null',
+			HINT = format('QUEUE SUBSCRIPTIONS %I; shows those that there are.', s.name);
+	ELSIF NOT FOUND THEN
 		RAISE EXCEPTION USING ERRCODE = '42704',
 			MESSAGE = format('subscription "%s" of stream "%s" does not exist', sub, s.name),
 			HINT = format('QUEUE SUBSCRIPTIONS %I; shows those that there are; QUEUE SUBSCRIBE %I TO %1$I; makes it.', s.name, sub);
@@ -288,6 +291,9 @@ AS $$
 BEGIN
 	FOR i IN 1 .. coalesce(cardinality(names), 0) LOOP
 		IF names[i] = 'lease' THEN
+			IF vals[i] IS NULL THEN
+				PERFORM queue._bad_option('lease', 'NULL', 'Allowed: an interval longer than zero, such as ''1 min''.');
+			END IF;
 			u.lease := queue._interval_option('lease', vals[i], '1 ms', 'Allowed: an interval longer than zero, such as ''1 min''.');
 		ELSIF names[i] = 'max_attempts' THEN
 			IF (vals[i] ~ '^0*[1-9][0-9]{0,8}$') IS NOT TRUE THEN

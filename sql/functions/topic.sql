@@ -310,6 +310,8 @@ BEGIN
 	END LOOP;
 	IF array_position(roles, NULL) IS NOT NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the role must not be null';
+	ELSIF array_position(roles, '') IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '42602', MESSAGE = 'the name of the role must not be empty';
 	END IF;
 	FOREACH role IN ARRAY roles LOOP
 		FOREACH kind IN ARRAY '{publish,bind}'::text[] LOOP
