@@ -34,7 +34,7 @@ FULL = Plan(
     job_clients=(1, 10, 100),
     batches=(10, 100),
     drain=500000,                    # jobs
-    outside_clients=(1, 100), outside_drain=50000,
+    outside_clients=(1, 16, 100), outside_drain=50000,
     latency=10, waiters=(1, 100, 10000), latency_rates=(100, 1000, 0),
     queues=1000, warm=30,            # seconds before they are measured
     finished=1000000,                # jobs finished under a disturbance before it is measured
@@ -49,7 +49,7 @@ FULL = Plan(
 PUBLISH = FULL.but(
     name="publish", limit=1600, rounds=3, seconds=1.5, side_rounds=1,
     select_rounds=4, select_side_rounds=1, tls_rounds=2, connect_rounds=2, watch=11,
-    outside_clients=(100,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3, events=100000,
+    outside_clients=(16,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3, events=100000,
     cancel_rounds=3, big_times=2, copy=300000000, bulk_rounds=2, soak=30, soak_queries=500)
 
 # does it run?
@@ -58,7 +58,7 @@ QUICK = FULL.but(
     select_clients=(16, 1000), select_rounds=2, select_side_rounds=1, tls_clients=(16,), tls_rounds=1,
     connect_rounds=1, cancel_rounds=1, bystanders=40, big_times=1, copy=100000000, bulk_rounds=1, soak=0,
     soak_queries=200, idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000,
-    outside_clients=(10,), outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, warm=4,
+    outside_clients=(16,), outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, warm=4,
     finished=20000, hand_finished=10000, delayed=50000, ready=5000, deaths=2,
     events=20000)
 

@@ -17,10 +17,11 @@ from common import REPO, Failed, run
 
 PACKAGES = {"pgbouncer": "pgbouncer", "gcc": "gcc libc6-dev", "valgrind": "valgrind",
             "beanstalkd": "beanstalkd", "redis-server": "redis-server", "pgqd": "pgqd",
+            "nats-server": "nats-server", "rabbitmq-server": "rabbitmq-server",
             "npm": "nodejs npm", "openssl": "openssl"}
 
 # packages that start a service of their own, which nobody here wants
-SERVICES = ("pgbouncer", "beanstalkd", "redis-server", "pgqd")
+SERVICES = ("pgbouncer", "beanstalkd", "redis-server", "pgqd", "nats-server", "rabbitmq-server")
 
 
 def install(packages):

@@ -72,5 +72,7 @@ int do_read(const struct target *t, char **arg);
 int do_write(const struct target *t, char **arg);
 int do_beanstalkd(const struct target *t, char **arg);
 int do_redis(const struct target *t, char **arg);
+int do_nats(const struct target *t, char **arg);
+int do_rabbitmq(const struct target *t, char **arg);
 
 #endif

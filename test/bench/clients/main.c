@@ -27,6 +27,8 @@ static const struct {
 	{"write", 4, do_write},
 	{"beanstalkd", 4, do_beanstalkd},
 	{"redis", 4, do_redis},
+	{"nats", 4, do_nats},
+	{"rabbitmq", 4, do_rabbitmq},
 };
 
 int main(int argc, char **argv)

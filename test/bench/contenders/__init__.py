@@ -3,7 +3,7 @@
 sql.py       Sql: what all have in common whose clients send SQL
 qbouncer.py  hand.py  pgmq.py         statements, through a pooler or directly
 outside.py   Outside: what has its own programs
-pgq.py  node.py  marks.py             PgQ; graphile-worker and pg-boss; beanstalkd and Redis
+pgq.py  node.py  marks.py             PgQ; graphile-worker and pg-boss; beanstalkd, Redis, NATS, RabbitMQ
 """
 
 # about 150 bytes of JSON, the same for all

@@ -1,5 +1,8 @@
-"""Marks from outside: queues that are not in a database, told to write to disk before they answer.
+"""Marks from outside: queues that are not in a database, told to write to disk before they answer, as far as they can be.
 """
+
+import os
+import subprocess
 
 from common import Failed
 from contenders import PAYLOAD
@@ -61,3 +64,57 @@ class Redis(Mark):
     def command(self, folder):
         return ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", folder, "--save", "",
                 "--appendonly", "yes", "--appendfsync", "always"]
+
+
+NATS = """listen: "127.0.0.1:{port}"
+jetstream {{ store_dir: "{folder}" }}
+"""
+
+
+class Nats(Mark):
+    """NATS JetStream, a stream in files that is a work queue. This version has no way to sync before it answers: it syncs
+    every two minutes."""
+
+    name = "nats-server"
+    mode = "nats"
+    note = "JetStream, files; answers before it syncs"
+
+    def command(self, folder):
+        config = os.path.join(folder, "nats.conf")
+        self.rig.write(config, NATS.format(port=self.port, folder=folder))
+        return ["-c", config]
+
+
+class Rabbitmq(Mark):
+    """RabbitMQ, a durable queue with publisher confirms."""
+
+    name = "rabbitmq-server"
+    mode = "rabbitmq"
+    note = "durable, confirms, basic.get; an ack is not answered"
+    program = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+
+    def __init__(self, rig):
+        super().__init__(rig)
+        self.epmd = free_port()
+
+    def command(self, folder):
+        self.rig.write(os.path.join(folder, "plugins"), "[].\n")
+        said = {"HOME": folder, "RABBITMQ_NODENAME": "bench@localhost", "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+                "RABBITMQ_NODE_PORT": self.port, "RABBITMQ_DIST_PORT": free_port(), "ERL_EPMD_PORT": self.epmd,
+                "ERL_EPMD_ADDRESS": "127.0.0.1", "RABBITMQ_MNESIA_BASE": folder, "RABBITMQ_LOGS": "-",
+                "RABBITMQ_LOG_BASE": folder, "RABBITMQ_ENABLED_PLUGINS_FILE": os.path.join(folder, "plugins"),
+                "RABBITMQ_CONF_ENV_FILE": os.path.join(folder, "none"), "RABBITMQ_CONFIG_FILE": os.path.join(folder, "none")}
+        return ["%s=%s" % pair for pair in said.items()] + [self.program]
+
+    def start(self):
+        try:
+            installed(self.name)
+        except Failed as failed:
+            raise Missing(str(failed)) from failed
+        self.serve(["env", *self.command(self.folder(self.mode))], self.port, self.mode)
+
+    def stop(self):
+        """Its name server goes, too, which it has left behind."""
+        super().stop()
+        subprocess.run(["epmd", "-port", str(self.epmd), "-kill"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, check=False)

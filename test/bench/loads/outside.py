@@ -7,7 +7,7 @@ Entry points: outside.
 import sys
 
 from common import Failed
-from contenders.marks import Beanstalkd, Redis
+from contenders.marks import Beanstalkd, Nats, Rabbitmq, Redis
 from contenders.node import Graphile, PgBoss
 from contenders.outside import Missing
 from contenders.pgq import Pgq
@@ -52,12 +52,12 @@ def _theirs(rig, plan, kind, clients):
 
 
 def outside(rig, plan):
-    """PgQ, graphile-worker, pg-boss, beanstalkd, Redis"""
+    """PgQ, graphile-worker, pg-boss, beanstalkd, Redis, NATS JetStream, RabbitMQ"""
     rows, skipped = [], {}
     for clients in plan.outside_clients:
         ours = _ours(rig, plan, clients)
         rows.append([clients, "qbouncer", *_cells(ours, None)])
-        for kind in (Pgq, Graphile, PgBoss, Beanstalkd, Redis):
+        for kind in (Pgq, Graphile, PgBoss, Beanstalkd, Redis, Nats, Rabbitmq):
             try:
                 theirs = _theirs(rig, plan, kind, clients)
             except Missing as missing:
@@ -68,8 +68,8 @@ def outside(rig, plan):
             "taken and finished one at a time, over and over, for %g s; %d jobs taken and finished "
             "until there are none; pushed only. What is not the same: PgQ has one consumer, which "
             "reads batches that a ticker cuts every 0.1 s; graphile-worker and pg-boss are libraries of "
-            "node.js, one process each, which is a good part of what they cost; beanstalkd and Redis "
-            "are no databases." % (plan.seconds, plan.outside_drain))
+            "node.js, one process each, which is a good part of what they cost; the rest "
+            "are no databases: a job there is not part of the transaction that it belongs to." % (plan.seconds, plan.outside_drain))
     for name, why in skipped.items():
         text += " Skipped: %s (%s)." % (name, why)
     return Table("Other queues", text,
