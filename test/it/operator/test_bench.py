@@ -4,10 +4,13 @@ In the place of pgbouncer stands the proxy once more: whom it is compared with i
 """
 
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -20,7 +23,9 @@ sys.path.insert(0, BENCH)
 
 import report  # noqa: E402
 import run as bench  # noqa: E402
+import simulate  # noqa: E402
 from common import Failed  # noqa: E402
+from contenders import marks  # noqa: E402
 from loads import soak  # noqa: E402
 from plan import QUICK  # noqa: E402
 from rig import Rig  # noqa: E402
@@ -124,10 +129,63 @@ def test_soak(part):
     assert goals[0].measured.startswith("memory ")
 
 
+@pytest.mark.parametrize("kind", [marks.Beanstalkd, marks.Redis, marks.Nats, marks.Rabbitmq])
+def test_marks(rig, kind):
+    """Others' queues, where they are installed: what is pushed is taken, and nothing stays behind."""
+    if shutil.which(kind.name, path=os.environ["PATH"] + ":/usr/sbin") is None:
+        pytest.skip("no %s" % kind.name)
+    one = kind(rig)
+    try:
+        one.start()
+        assert one.rate("cycle", 4, 0.3, 0) > 0
+        assert one.rate("drain", 4, 0.3, 100) > 0
+        assert one.rate("push", 4, 0.3, 0) > 0
+    finally:
+        one.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", one.port), 5)
+
+
 def test_growth_is_seen():
     seen = [(i, 100 + max(i - 3, 0), 10) for i in range(1, 13)]
     assert soak.growth(seen, 3) == ((5, 102, 10), (12, 109, 10))
     assert soak.growth(seen[:4], 3) == (seen[2], seen[3])
+
+
+# -- the simulation ----------------------------------------------------------------------------------
+
+
+def test_the_document_has_what_the_simulation_says():
+    with open(os.path.join(bench.REPO, "doc", "scale.md"), encoding="utf-8") as page:
+        assert "\n".join(simulate.rows()) in page.read()
+
+
+@pytest.mark.parametrize(("cores", "ends"), [(1, [3500, 4000, 4500]), (2, [1500, 2000, 2500]), (3, [1500, 1500, 1500])])
+def test_cores_are_shared_in_slices(cores, ends):
+    """Three threads with 1500 µs of work each: a slice of 1000, then the rest behind the others."""
+    machine, ended = simulate.Machine(cores), []
+    for _ in range(3):
+        machine.thread().add(1500, lambda: ended.append(machine.now))
+    while machine.timers:
+        machine.step()
+    assert ended == ends
+
+
+def test_one_client_has_three_commits():
+    costs = simulate.COSTS
+    got = simulate.World(cores=8, clients=1, apart=True).run()
+    assert got.commits == pytest.approx(3, rel=0.01)
+    assert got.postgres_us == pytest.approx(3 * costs.commit + sum(costs.job.values()), rel=0.01)
+
+
+def test_what_makes_batches_larger_and_what_slower():
+    def world(clients, **more):
+        return simulate.World(cores=8, clients=clients, apart=True, **more).run()
+
+    slow_disk = SimpleNamespace(**{**vars(simulate.COSTS), "flush": 2000})
+    usual = world(100)
+    assert world(400).commits < usual.commits / 2 < world(10).commits / 4
+    assert world(100, costs=slow_disk).rate < usual.rate / 2
 
 
 # -- the command -------------------------------------------------------------------------------------
