@@ -2,7 +2,7 @@
 
 For:     run.py.
 Must not know: what the figures are.
-Entry points: as_text, facts_as_text, goals_table, write.
+Entry points: as_text, facts_as_text, goals_table, write, rewrite.
 """
 
 import os
@@ -69,6 +69,17 @@ def write(path, known, tables, command):
     parts = ["# Figures", textwrap.fill(intro, 100),
              "| | |\n|---|---|\n" + "\n".join("| %s | %s |" % pair for pair in known)]
     parts += [_markdown(t) for t in ([goals] if goals else []) + list(tables)]
+    _put(path, "\n\n".join(parts) + "\n")
+
+
+def _put(path, text):
+    """As a whole, or not at all."""
     with open(path + ".new", "w", encoding="utf-8") as out:
-        out.write("\n\n".join(parts) + "\n")
+        out.write(text)
     os.replace(path + ".new", path)
+
+
+def rewrite(path, change):
+    """A file whose text becomes change(text)."""
+    with open(path, encoding="utf-8") as old:
+        _put(path, change(old.read()))

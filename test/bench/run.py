@@ -22,6 +22,7 @@ import sys
 import time
 import traceback
 
+import readme
 import report
 from common import HERE, REPO, Failed
 from contenders.node import Node
@@ -83,7 +84,7 @@ def arguments():
     p.add_argument("--finished", type=int, help="jobs finished under a transaction held open")
     p.add_argument("--soak", type=float, metavar="MINUTES", help="of each pooler in the part soak")
     p.add_argument("--unix", action="store_true", help="clients come by the unix socket, not TCP")
-    p.add_argument("--write", action="store_true", help="write doc/bench.md")
+    p.add_argument("--write", action="store_true", help="write doc/bench.md, and the figures of README.md")
     p.add_argument("--program", help="qbouncer to measure; a build of this tree otherwise")
     p.add_argument("--newest", action="store_true",
                    help="beside the pgbouncer of Debian's newest suite, unpacked into the build directory")
@@ -112,14 +113,18 @@ def plan_of(args):
 
 
 # a part that takes longer than that hangs, seconds
-PATIENCE = {"full": 1500, "publish": 300, "quick": 200}
+PATIENCE = {"full": 1500, "publish": 400, "quick": 300}
+
+
+class Late(Exception):
+    """It takes too long. Not a kind of Failed, which who runs several contenders takes for the end of one of them."""
 
 
 @contextlib.contextmanager
 def at_most(seconds):
-    """Failed when it takes longer."""
+    """Late when it takes longer."""
     def late(*_):
-        raise Failed("it did not end within %d s" % seconds)
+        raise Late("it did not end within %d s" % seconds)
 
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -135,7 +140,7 @@ def one_part(rig, name, plan):
     try:
         with at_most(PATIENCE[plan.name] + plan.soak):
             return PARTS[name](rig, plan)._replace(part=name)
-    except (Failed, RuntimeError) as failed:
+    except (Failed, Late, RuntimeError) as failed:
         print("%s: %s" % (name, failed), file=sys.stderr, flush=True)
     except Exception:   # a mistake of ours, a full disk, a program that died: the other parts are worth the same
         traceback.print_exc()
@@ -164,7 +169,7 @@ def measure(rig, names, plan, until, then=lambda tables, missing: None):
 
 
 def writer(args, known, began):
-    """What writes doc/bench.md with the tables that are there, when it is asked for."""
+    """What writes doc/bench.md, and README's figures, with the tables that are there, when it is asked for."""
     words = [a for a in sys.argv[1:] if "/" not in a and a not in ("--write", "--program", "--build-dir")]
     command = " ".join([os.path.relpath(os.path.join(HERE, "run.py"), REPO), "--write", *words])
 
@@ -174,6 +179,8 @@ def writer(args, known, began):
             facts_now.append(("missing", ", ".join(missing)))
         if args.write and tables:
             report.write(os.path.join(REPO, "doc", "bench.md"), facts_now, tables, command)
+            report.rewrite(os.path.join(REPO, "README.md"),
+                           lambda text: readme.update(text, tables, dict(known)["pgbouncer"]))
     return write
 
 
@@ -181,7 +188,6 @@ def main():
     """0: all parts ran."""
     args = arguments()
     plan = plan_of(args)
-    began = time.monotonic()
     pgbouncer = newest_pgbouncer(os.path.join(args.build_dir, "pgbouncer")) if args.newest else installed("pgbouncer")
     installed("gcc")
     installed("openssl")
@@ -190,6 +196,9 @@ def main():
     program = args.program or build(args.build_dir)
     check_program(program)
     Node.where = Pgmq.where = os.path.join(args.build_dir, "node")
+    if "outside" in args.parts:
+        outside.fetch()
+    began = time.monotonic()
     rig = Rig(program, pgbouncer, scale=plan.scale, unix=args.unix)
     rig.prepares = prepares(pgbouncer)
     try:

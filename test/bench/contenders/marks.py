@@ -24,9 +24,13 @@ class Mark(Outside):
         """What starts it."""
         raise NotImplementedError
 
+    @classmethod
+    def fetch(cls):
+        return installed(cls.name)
+
     def start(self):
         try:
-            program = installed(self.name)
+            program = self.fetch()
         except Failed as failed:
             raise Missing(str(failed)) from failed
         self.serve([program, *self.command(self.folder(self.mode))], self.port, self.mode)
@@ -108,7 +112,7 @@ class Rabbitmq(Mark):
 
     def start(self):
         try:
-            installed(self.name)
+            self.fetch()
         except Failed as failed:
             raise Missing(str(failed)) from failed
         self.serve(["env", *self.command(self.folder(self.mode))], self.port, self.mode)

@@ -19,9 +19,13 @@ class Node(Outside):
     package = ""
     where = None   # the folder of what npm has installed; set by run.py
 
+    @classmethod
+    def fetch(cls):
+        npm_install(cls.where, cls.package, "pg@8")
+
     def start(self):
         try:
-            npm_install(self.where, self.package, "pg@8")
+            self.fetch()
         except Failed as failed:
             raise Missing("npm: " + str(failed).strip().splitlines()[-1]) from failed
         name = self.package.rsplit("@", 1)[0]

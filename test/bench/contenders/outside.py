@@ -29,6 +29,11 @@ class Outside:
         self.process = None
         rig.running.append(self)
 
+    @classmethod
+    def fetch(cls):
+        """Installs what it needs; Failed when that cannot be had."""
+        raise NotImplementedError
+
     def start(self):
         """Brings it up with an empty queue. Missing when it cannot be."""
         raise NotImplementedError

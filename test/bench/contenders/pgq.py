@@ -10,6 +10,7 @@ import time
 from common import Failed
 from contenders import PAYLOAD
 from contenders.outside import Missing, Outside
+from pgcluster import pg_major
 from pooler import USER
 from programs import install, installed
 
@@ -44,11 +45,14 @@ class Pgq(Outside):
         super().__init__(rig)
         self.program = None
 
+    @classmethod
+    def fetch(cls):
+        install("postgresql-%d-pgq3" % pg_major())
+        return installed("pgqd")
+
     def start(self):
         try:
-            self.program = installed("pgqd")
-            version = int(self.rig.psql("SHOW server_version_num")) // 10000
-            install("postgresql-%d-pgq3" % version)
+            self.program = self.fetch()
             self.rig.psql("CREATE EXTENSION IF NOT EXISTS pgq")
         except (Failed, RuntimeError) as failed:
             raise Missing(str(failed).splitlines()[0]) from failed

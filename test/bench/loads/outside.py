@@ -1,9 +1,10 @@
 """Other queues, each with its own programs.
 
 For:     run.py.
-Entry points: outside.
+Entry points: outside, fetch.
 """
 
+import subprocess
 import sys
 
 from common import Failed
@@ -15,8 +16,19 @@ from contenders.qbouncer import Qbouncer
 from loads.jobs import both_poolers
 from table import Table, number
 
+KINDS = (Pgq, Graphile, PgBoss, Beanstalkd, Redis, Nats, Rabbitmq)
+
 # push last: what it leaves behind would be found by the others
 LOADS = ("cycle", "drain", "push")
+
+
+def fetch():
+    """Installs what they need, before the time runs. What cannot be had is left out by the part itself."""
+    for kind in KINDS:
+        try:
+            kind.fetch()
+        except (Failed, OSError, subprocess.TimeoutExpired) as failed:
+            print("%s: %s" % (kind.name, str(failed).strip().splitlines()[-1]), file=sys.stderr)
 
 
 def _ours(rig, plan, clients):
@@ -57,7 +69,7 @@ def outside(rig, plan):
     for clients in plan.outside_clients:
         ours = _ours(rig, plan, clients)
         rows.append([clients, "qbouncer", *_cells(ours, None)])
-        for kind in (Pgq, Graphile, PgBoss, Beanstalkd, Redis, Nats, Rabbitmq):
+        for kind in KINDS:
             try:
                 theirs = _theirs(rig, plan, kind, clients)
             except Missing as missing:

@@ -21,6 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BENCH = os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench")
 sys.path.insert(0, BENCH)
 
+import readme  # noqa: E402
 import report  # noqa: E402
 import run as bench  # noqa: E402
 import simulate  # noqa: E402
@@ -236,6 +237,40 @@ def test_a_part_that_fails_costs_no_other(monkeypatch, tmp_path):
     assert "| missing | failed (failed), broken (failed), hangs (failed) |" in text
     assert "## Good" in text and "| it | works | yes |" in text
     assert "This part alone: `test/bench/run.py good`." in text
+
+
+def _measured():
+    """Tables as a run gives them, as far as README's figures need them."""
+    jobs = [[n, who, str(rate), "", ""] for n in (1, 100) for who, rate in (
+        ("qbouncer", 12345 * n), ("hand-written SQL, pgbouncer (tx)", 777), ("pgmq, pgbouncer (tx)", 55))]
+    batches = [[100, 8, who, "36499"] for who in ("qbouncer", "hand-written SQL, direct", "pgmq, direct")]
+    disturb = [["REPEATABLE READ snapshot", who, 1, 100, "%d %%" % share] for who, share in
+               (("qbouncer", 99), ("hand-written SQL", 12))]
+    return [
+        Table("", "", ["clients", "", "jobs/s", "x", "cost"], jobs)._replace(part="jobs"),
+        Table("", "", ["batch", "clients", "", "jobs/s"], batches)._replace(part="batches"),
+        Table("", "", ["held open", "", "before", "clients", "share"], disturb)._replace(part="disturb"),
+        Table("", "", ["heartbeat", "clients", "KiB", "idle CPU"], [["default", 10000, "1.76", "0.67 %"]])._replace(part="park"),
+        Table("", "", [], [], [Goal("worker killed", "", "5.5 ms at most")])._replace(part="death"),
+        Table("", "", ["protocol", "clients", "ratio"], [["simple, transaction", n, "1.0%d" % (n % 9)] for n in (16, 100)])
+        ._replace(part="select")]
+
+
+def test_the_figures_of_the_readme():
+    """Each line is there, and has what was measured; what was not measured stays."""
+    with open(os.path.join(bench.REPO, "README.md"), encoding="utf-8") as page:
+        before = page.read()
+    after = readme.update(before, _measured(), "PgBouncer 1.26.1")
+    lines = [line for line in after.splitlines() if line.split(" | ")[0][2:] in readme.LINES]
+    assert len(lines) == len(readme.LINES)
+    for text in ("| 1 230 000 jobs/s | 777 by SKIP LOCKED SQL through pgbouncer, 55 by pgmq |",
+                 "| 36 500 jobs/s | 36 500 by SQL without a pooler, 36 500 by pgmq |", "| 12 300 jobs/s | 777 by SQL, 55 by pgmq |",
+                 "| 99 % of its rate | 12 % of its rate is left to SQL |",
+                 "| no server connection, 1.76 KiB each, 0.67 % of a core | |", "| its job is with another one after 5.5 ms | |",
+                 "| 1.07 and 1.01 × its rate | pgbouncer 1.26.1 |"):
+        assert sum(text in line for line in lines) == 1, text
+    assert before.count("\n") == after.count("\n")
+    assert readme.update(before, [], "PgBouncer 1.26.1") == before
 
 
 def test_no_part_begins_when_the_time_is_over(monkeypatch):
