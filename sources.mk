@@ -364,6 +364,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/shape.c \
 	src/queue/siblings.c \
 	src/queue/siblings.h \
+	src/queue/sift.c \
+	src/queue/sift.h \
 	src/queue/stream.c \
 	src/queue/stream.h \
 	src/queue/system.c \
@@ -386,6 +388,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/wakes.c \
 	src/queue/wakes.h \
 	src/queue/where.c \
+	src/queue/where.h \
 	src/queue/worker.c \
 	src/queue/worker.h
 
@@ -483,6 +486,7 @@ qb_sql = \
 	sql/functions/retain.sql \
 	sql/functions/subscribe.sql \
 	sql/functions/retry.sql \
+	sql/functions/sift.sql \
 	sql/functions/deliver.sql \
 	sql/functions/topic.sql \
 	sql/functions/route.sql \
@@ -537,6 +541,7 @@ qb_doc = \
 	doc/decisions/039-lanes-of-a-subscription.md \
 	doc/decisions/040-publications.md \
 	doc/decisions/041-empty-before-it-runs.md \
+	doc/decisions/042-filters-of-takes.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

@@ -297,6 +297,7 @@ CREATE TABLE queue.deliveries (
 	worker text,
 	error text,
 	proxy int4,			-- which took it: it comes back when that is gone
+	chosen int8[],			-- WHERE: the ids of its events; NULL: all of them
 	PRIMARY KEY (sub, id),
 	FOREIGN KEY (sub, owner) REFERENCES queue.subscriptions (number, owner) ON DELETE CASCADE
 );
@@ -358,10 +359,17 @@ BEGIN
 				"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8);
 			CREATE TYPE queue._delivered_@kind@ AS (id int8, token text, queue text, attempt int4, payload @kind@, headers jsonb, key text,
 				"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8, due_ms int8, "out" text);
+			CREATE TYPE queue._sighted_@kind@ AS (id int8, payload @kind@, headers jsonb, key text, "group" text, pushed_at timestamptz,
+				xid int8);	-- what a condition sees (functions/sift.sql)
 		$types$, '@kind@', kind);
 	END LOOP;
 END
 $qbouncer_events$;
+
+-- What a look for a condition was at, and how far it got (functions/sift.sql): a position with its window; "rest": of one that
+-- had begun; before: LAG; young: when the event was pushed that is not old enough.
+CREATE TYPE queue._look AS (sub int4, seq int8, ends text, stream int4, lo xid8, w pg_snapshot, late xid8[], floor int8, early bool,
+	last int8, rest bool, since timestamptz, before timestamptz, reach int8, ended bool, young timestamptz);
 
 -- What the metrics show: of a queue, of a stream, or of a subscription (_gauges).
 CREATE TYPE queue._gauged AS (queue text, ready int8, later int8, leased int8, blocked int8, dead int8, oldest_ms int8, subscription text,

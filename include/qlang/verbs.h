@@ -236,7 +236,7 @@
 		"QUEUE TAKE q [, q2 ...] [GROUPED] [LIMIT n] [WAIT interval]\n" \
 		"    [LEASE interval | HOLD [interval]] [AS text] [RANK n] [WHERE (condition)]\n" \
 		"QUEUE TAKE stream FOR subscription [LIMIT n] [MIN n WITHIN interval] [LAG interval]\n" \
-		"    [WAIT interval] [LEASE interval] [AS text]", \
+		"    [WAIT interval] [LEASE interval] [AS text] [WHERE (condition)]", \
 		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE. RANK: who waits with a higher one is served first." \
 		" GROUPED: of a group also the jobs behind its first, in their order." \
 		" WHERE: only those that fit, as of PEEK. FOR: the next events of a stream, up to 100 or LIMIT, as one" \
@@ -563,6 +563,9 @@
 #define QUEUE_TAKE_WHERE_SQL \
 	"SELECT (x.taken).* FROM (SELECT NULL::queue.taken_{kind} AS taken) AS x," \
 	" (SELECT FROM queue.peek{of}(NULL, 0) AS peek WHERE {where}) AS y"
+#define QUEUE_TAKE_FOR_WHERE_SQL \
+	"SELECT (x.taken).* FROM (SELECT NULL::queue.delivered_{kind} AS taken) AS x," \
+	" (SELECT FROM (SELECT (e.one).* FROM (SELECT NULL::queue._sighted_{kind} AS one) AS e) AS peek WHERE {where}) AS y"
 #define QUEUE_WHICH_SQL \
 	", ARRAY(SELECT id FROM queue.peek{of}({queue}, 2147483647, {seen}) AS peek WHERE {where})"
 

@@ -205,6 +205,7 @@ BEGIN
 			('deliveries', 'worker', 'AS of the TAKE.'),
 			('deliveries', 'error', 'Of the last FAIL.'),
 			('deliveries', 'proxy', 'Number of the proxy that has it out.'),
+			('deliveries', 'chosen', 'The ids of its events, if a WHERE has chosen them.'),
 			('_ring', 'what', 'options, turn.'),
 			('_ring', 'number', 'Of the stream.'),
 			('_ring', 'retain', 'As of queue.streams.'),

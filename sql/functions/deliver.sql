@@ -30,9 +30,9 @@ BEGIN
 END
 $$;
 
--- lane: of a subscription that has several, the number of one.
+-- lane: of a subscription that has several, the number of one. fits: with WHERE, what fits of what was looked at (sift.sql).
 CREATE OR REPLACE FUNCTION queue._take_for(q text, sub text, lim int4, least_events int4, within interval, lease interval,
-	who text, lag interval DEFAULT NULL, lane int4 DEFAULT NULL) RETURNS SETOF queue._delivered_jsonb
+	who text, lag interval DEFAULT NULL, lane int4 DEFAULT NULL, fits int8[] DEFAULT NULL, l queue._look DEFAULT NULL) RETURNS SETOF queue._delivered_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -88,7 +88,7 @@ BEGIN
 	END IF;
 	PERFORM queue._same_era(s);
 	IF lane IS NULL AND (u.lanes > 1 OR u.waits) THEN
-		RETURN QUERY SELECT * FROM queue._take_lanes_jsonb(s, u, lim, least_events, within, lease, who, lag);
+		RETURN QUERY SELECT * FROM queue._take_lanes_jsonb(s, u, lim, least_events, within, lease, who, lag, fits, l);
 		RETURN;
 	END IF;
 	-- once more, as it is behind the lock: SEEK changes it
@@ -152,6 +152,10 @@ BEGIN
 		UPDATE queue.deliveries SET attempt = d.attempt + 1, token = queue._delivery_digits(),
 			lease_until = clock_timestamp() + coalesce(lease, u.lease), taken_at = clock_timestamp(), worker = left(who, 200), proxy = proxied
 			WHERE sub = d.sub AND id = d.id RETURNING * INTO d;
+		IF d.chosen IS NOT NULL THEN
+			RETURN QUERY SELECT * FROM queue._deliver_chosen_jsonb(s, u, d);
+			RETURN;
+		END IF;
 		lo := pg_snapshot_xmax(d.s1);
 		late := CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x WHERE pg_visible_in_snapshot(x, d.s2))
 			ELSE '{}' END;
@@ -163,6 +167,9 @@ BEGIN
 				DETAIL = format('It had %s events, of which there are %s.', d.events, cut.events),
 				HINT = format('Go on behind them: QUEUE SEEK %I ON %I TO ...;', sub, q);
 		END IF;
+	ELSIF fits IS NOT NULL THEN
+		RETURN QUERY SELECT * FROM queue._take_sifted_jsonb(s, u, p, fits, l, lim, least_events, within, lease, who, lag, proxied, nothing.due_ms);
+		RETURN;
 	ELSE
 		-- the rest of the window, and the next one behind it
 		FOR i IN 1 .. 2 LOOP
@@ -275,7 +282,7 @@ $$;
 
 -- parallel: of one lane after the other, until there is something.
 CREATE OR REPLACE FUNCTION queue._take_lanes_jsonb(s queue.streams, u queue.subscriptions, lim int4, least_events int4, within interval,
-	lease interval, who text, lag interval) RETURNS SETOF queue._delivered_jsonb
+	lease interval, who text, lag interval, fits int8[] DEFAULT NULL, l queue._look DEFAULT NULL) RETURNS SETOF queue._delivered_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -297,7 +304,7 @@ BEGIN
 		END IF;
 		finished := free.numbers IS NULL;
 		FOREACH number IN ARRAY coalesce(free.numbers, '{}') LOOP
-			FOR one IN SELECT * FROM queue._take_for(s.name, u.name, lim, least_events, within, lease, who, lag, number) LOOP
+			FOR one IN SELECT * FROM queue._take_for(s.name, u.name, lim, least_events, within, lease, who, lag, number, fits, l) LOOP
 				IF one.id IS NOT NULL THEN
 					RETURN NEXT one;
 				ELSIF one.due_ms = 0 THEN
@@ -310,7 +317,12 @@ BEGIN
 				RETURN;
 			END IF;
 		END LOOP;
-		EXIT WHEN NOT finished;
+		IF NOT finished THEN
+			IF i > 1 AND fits IS NOT NULL THEN	-- those that follow were not looked at
+				nothing.due_ms := -1;
+			END IF;
+			EXIT;
+		END IF;
 		nothing.due_ms := 100;
 	END LOOP;
 	RETURN NEXT nothing;

@@ -48,13 +48,16 @@ BEGIN
 END
 $$;
 
--- How the events of a delivery are read, or of a window: the call, with these parameters before.
-CREATE OR REPLACE FUNCTION queue._reader(k int4, u queue.subscriptions, parameters text) RETURNS text
+-- How the events of a delivery are read, or of a window: the call, with these parameters before. chosen: those that have one
+-- of these ids, which are known to be there (WHERE).
+CREATE OR REPLACE FUNCTION queue._reader(k int4, u queue.subscriptions, parameters text, chosen text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN CASE WHEN u.lanes = 1 THEN format('queue._read_%s(%s)', k, parameters)
+	RETURN CASE WHEN chosen IS NOT NULL THEN format('(SELECT * FROM (%s) AS c ORDER BY id)', queue._each_of_ring(k,
+			format('SELECT id, xid, pushed_at, key, "group", headers, payload FROM @e@ WHERE id = ANY (%s)', chosen), ' UNION ALL '))
+		WHEN u.lanes = 1 THEN format('queue._read_%s(%s)', k, parameters)
 		ELSE format('queue._read_lane_%s(%s, %s, %s)', k, parameters, u.lanes, u.lane) END;
 END
 $$;
@@ -90,7 +93,7 @@ $$;
 
 -- The same: which of the events of a window have to wait are copied behind those that they wait for. How many have not.
 CREATE OR REPLACE FUNCTION queue._hold_back(k int4, u queue.subscriptions, lo xid8, w pg_snapshot, late xid8[], floor int8, last int8,
-	upto int8, n int4) RETURNS int4
+	upto int8, n int4, chosen int8[] DEFAULT NULL) RETURNS int4
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -107,7 +110,8 @@ BEGIN
 				SELECT ($1).number, h.id, ($1).owner, 'infinity', 0, h.xid, h.pushed_at, h.key, h."group", h.headers, h.payload, true FROM held AS h
 				ON CONFLICT DO NOTHING)
 		SELECT (SELECT count(*) FROM events) - (SELECT count(*) FROM held)
-	$sql$, queue._reader(k, u, '$2, $3, $4, $5, $6, $7, $8, $9'), queue._copied_payload(k)) INTO free USING u, lo, w, late, floor, last, upto, u.from_time, n;
+	$sql$, queue._reader(k, u, '$2, $3, $4, $5, $6, $7, $8, $9', CASE WHEN chosen IS NOT NULL THEN '$10' END), queue._copied_payload(k))
+		INTO free USING u, lo, w, late, floor, last, upto, u.from_time, n, chosen;
 	RETURN free;
 END
 $$;
@@ -131,6 +135,7 @@ DECLARE
 	most CONSTANT int4 := queue._event_attempts(u, $6);
 	late CONSTANT xid8[] := CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x WHERE pg_visible_in_snapshot(x, d.s2))
 		ELSE '{}' END;
+	chosen CONSTANT text := CASE WHEN d.chosen IS NOT NULL THEN '$18' END;
 	found_ids int8[];
 	stray int8;
 	groups text[];
@@ -174,8 +179,8 @@ BEGIN
 					together = EXCLUDED.together, error = EXCLUDED.error
 				RETURNING r.id, r."group")
 			SELECT array_agg(f.id), array_agg(DISTINCT f."group") FILTER (WHERE f."group" IS NOT NULL) FROM failed AS f
-		$sql$, queue._reader(k, u, '$1, $2, $3, $4, $5, $6, $7, $8'), queue._copied_payload(k)) INTO found_ids, groups USING pg_snapshot_xmax(d.s1), d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events, d.sub, d.owner,
-			d.attempt, half, coalesce(said, d.error), u, retry_in, coalesce(final, false), ids;
+		$sql$, queue._reader(k, u, '$1, $2, $3, $4, $5, $6, $7, $8', chosen), queue._copied_payload(k)) INTO found_ids, groups USING pg_snapshot_xmax(d.s1), d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events, d.sub, d.owner,
+			d.attempt, half, coalesce(said, d.error), u, retry_in, coalesce(final, false), ids, d.chosen;
 	ELSE
 		EXECUTE format($sql$
 			WITH failed AS (INSERT INTO queue.retries AS r (sub, id, owner, due_at, dead, attempt, together, error, xid, pushed_at, key, "group", headers, %2$I)
@@ -187,9 +192,9 @@ BEGIN
 					together = EXCLUDED.together, error = EXCLUDED.error
 				RETURNING r.id)
 			SELECT array_agg(f.id) FROM failed AS f
-		$sql$, queue._reader(k, u, '$1, $2, $3, $4, $5, $6, $7, $8'), queue._copied_payload(k)) INTO found_ids USING pg_snapshot_xmax(d.s1), d.s2, late,
+		$sql$, queue._reader(k, u, '$1, $2, $3, $4, $5, $6, $7, $8', chosen), queue._copied_payload(k)) INTO found_ids USING pg_snapshot_xmax(d.s1), d.s2, late,
 			d.floor, greatest(d.last, (SELECT min(i) - 1 FROM unnest(ids) AS i)), least(d.upto, (SELECT max(i) FROM unnest(ids) AS i)), u.from_time, d.events, d.sub, d.owner, d.attempt, half, coalesce(said, d.error), u, retry_in,
-			coalesce(final, false), ids;
+			coalesce(final, false), ids, d.chosen;
 	END IF;
 	SELECT i INTO stray FROM unnest(ids) AS i WHERE i <> ALL (coalesce(found_ids, '{}')) OR i IS NULL LIMIT 1;
 	IF FOUND THEN
@@ -450,9 +455,9 @@ BEGIN
 		OPEN events FOR EXECUTE format('SELECT e.id, 0 AS attempt, NULL::text AS error, e.pushed_at, e.key, e."group", e.headers, e.payload
 				FROM %s AS e
 				WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE $9 AND r.sub = $10 AND r.id = e.id AND r.blocks) LIMIT $11',
-				queue._reader((of.s).number, u, '$1, $2, $3, $4, $5, $6, $7, $8'))
+				queue._reader((of.s).number, u, '$1, $2, $3, $4, $5, $6, $7, $8', CASE WHEN d.chosen IS NOT NULL THEN '$12' END))
 			USING pg_snapshot_xmax(d.s1), d.s2, CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x
-				WHERE pg_visible_in_snapshot(x, d.s2)) ELSE '{}' END, d.floor, d.last, d.upto, u.from_time, d.events, u.blocks, d.sub, lim;
+				WHERE pg_visible_in_snapshot(x, d.s2)) ELSE '{}' END, d.floor, d.last, d.upto, u.from_time, d.events, u.blocks, d.sub, lim, d.chosen;
 	END IF;
 	LOOP
 		FETCH events INTO e;

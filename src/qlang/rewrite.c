@@ -557,7 +557,9 @@ static void put_statement(struct rewriter *w)
 	}
 	if ((w->q->verb->flags & QVERB_AUTONOMOUS) != 0 ||
 		(w->spans && qstmt_then(w->q, QVERB_TAKE))) {
-		put_template(w, qstmt_last(w->q), QUEUE_TAKE_WHERE_SQL);
+		put_template(w, qstmt_last(w->q),
+			qstmt_has(w->q, QARG_READER) ? QUEUE_TAKE_FOR_WHERE_SQL
+						     : QUEUE_TAKE_WHERE_SQL);
 		return;
 	}
 	if (qstmt_then(w->q, QVERB_MOVE)) {

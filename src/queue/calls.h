@@ -144,6 +144,20 @@
 #define TAKE_FOR_PARAMS(PARAM) PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) \
 	PARAM(TEXT) PARAM(TEXT) PARAM(TEXT) PARAM(INTERVAL)
 
+/* The same with a condition, as TAKE_WHERE_SQL (text[]: functions/sift.sql). */
+#define LOOKED_AT_SQL(kind) \
+	"(SELECT l.* FROM queue._look_for($@, '" kind "') AS s, LATERAL queue._look_at_" kind "(s.n, s.most) AS l) AS peek"
+#define TAKE_FOR_WHERE_SQL(kind) \
+	"WITH fits AS MATERIALIZED (SELECT peek.id FROM " LOOKED_AT_SQL(kind) " WHERE %s LIMIT (($@)[3])::pg_catalog.int8) " \
+	"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ", ) " FROM pg_catalog.set_config('qbouncer.proxy', ($@)[8], true) AS proxy, " \
+	"pg_catalog.set_config('qbouncer.seed', ($@)[9], true) AS seed, " \
+	"LATERAL queue._take_where_for_" kind "(CASE WHEN proxy IS NOT NULL AND seed IS NOT NULL THEN $@ END, " \
+	"ARRAY(SELECT f.id FROM fits AS f)) AS job"
+/* At which event does it fail? Each is named before the condition sees it. */
+#define FAILS_AT_SQL(kind) \
+	"SELECT peek.id, CASE each._step WHEN 2 THEN %s END AS fits FROM " LOOKED_AT_SQL(kind) ", " \
+	"LATERAL (VALUES (1, peek.id), (2, peek.id)) AS each (_step, _id)"
+
 #define AWAIT_SQL(args) \
 	"SELECT " ROW_AWAIT(CALL_NAME, ", ") " FROM queue._await(" args ") ORDER BY n"
 
@@ -247,6 +261,12 @@
 	CALL(TAKE_FOR, TAKE_FOR_SQL(""), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , JSONB)) \
 	CALL(TAKE_FOR_TEXT, TAKE_FOR_SQL("_text"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , TEXT)) \
 	CALL(TAKE_FOR_BYTEA, TAKE_FOR_SQL("_bytea"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , BYTEA)) \
+	CALL(TAKE_FOR_WHERE, TAKE_FOR_WHERE_SQL("jsonb"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , JSONB)) \
+	CALL(TAKE_FOR_WHERE_TEXT, TAKE_FOR_WHERE_SQL("text"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , TEXT)) \
+	CALL(TAKE_FOR_WHERE_BYTEA, TAKE_FOR_WHERE_SQL("bytea"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , BYTEA)) \
+	CALL(FAILS_AT, FAILS_AT_SQL("jsonb"), PARAM(TEXT_ARRAY), COL(id, INT8) COL(fits, BOOL)) \
+	CALL(FAILS_AT_TEXT, FAILS_AT_SQL("text"), PARAM(TEXT_ARRAY), COL(id, INT8) COL(fits, BOOL)) \
+	CALL(FAILS_AT_BYTEA, FAILS_AT_SQL("bytea"), PARAM(TEXT_ARRAY), COL(id, INT8) COL(fits, BOOL)) \
 	/* leases */ \
 	CALL(RENEW, "SELECT token, state FROM queue._renew($1, $2)", PARAM(TEXT_ARRAY) PARAM(INTERVAL), \
 		COL(token, TEXT) COL(state, TEXT)) \

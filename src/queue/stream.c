@@ -3,8 +3,11 @@
  * when there is none it parks, without a server connection, and asks again when something was pushed or
  * a delivery has ended. Of those who wait for one subscription and wish the same the longest asks, and
  * when it leaves the next one: a push wakes as many as get something. Of those who wish something else
- * (LAG, MIN) another one asks, one behind the other: two at once would find each other's lock. What a
+ * (LAG, MIN, WHERE) another one asks, one behind the other: two at once would find each other's lock. What a
  * delivery is, how many may be out, and where a subscription is, knows the database alone.
+ *
+ * With WHERE it asks on its own server, with the client's SQL (sift.c); what does not fit is passed, so it may ask many
+ * times before it gets something, and pauses when it has looked in vain, twice as long each time.
  *
  * Every wait ends through leave() (park.h). Entry points: stream_*.
  */
@@ -24,12 +27,17 @@
 #include "queue_int.h"
 #include "registry.h"
 #include "schema_int.h"
+#include "sift.h"
 #include "stream.h"
 #include "system.h"
 #include "take.h"
 #include "token.h"
 #include "types.h"
 #include "wakes.h"
+
+#define PAUSE_MIN       (1 * USEC_MSEC)
+#define PAUSE_MAX       (100 * USEC_MSEC)
+#define PAUSE_FORGOTTEN (1 * USEC_SEC) /* after so long without a look */
 
 /* A stream that somebody waits for. */
 struct streamed {
@@ -75,12 +83,19 @@ struct reader {
 	bool again;    /* there was news while it asked */
 	uint8_t tries; /* how often it was sent again for other payloads */
 	bool expired;
-	int64_t due_ms; /* of an answer without a delivery; 0: not told */
+	int64_t due_ms; /* of an answer without a delivery; 0: not told; -1: there is more to look at */
 	bool out, ours; /* all that it may have out is; and was ended by this transaction */
 	char token[TOKEN_MAX];
 	char *least, *within, *lag; /* or NULL */
+	usec_t quiet, quiet_until;  /* WHERE: after a look in vain */
+	struct failure *failure;    /* of its condition, while it is asked at which event */
 	int16_t formats[DELIVERY_COLUMNS];
 	char name[SUBSCRIPTION_MAX + 1];
+};
+
+struct failure {
+	struct pg_error err;
+	char event[24];
 };
 
 static struct {
@@ -89,6 +104,8 @@ static struct {
 } streams;
 
 static void ask(struct reader *w);
+MUST_CHECK static bool submit_where(struct reader *w, const struct task_ops *ops, bool fails,
+	const char *seed, const char *proxy);
 
 /* --- who waits for what --- */
 
@@ -110,8 +127,10 @@ static void next_asks(struct subscribed *s)
 	if (s->asks != NULL)
 		return;
 	DL_FOREACH (s->wishes, wish)
-		if (wish->news && (first == NULL || wish->readers->park.started <
-							    first->readers->park.started))
+		if (wish->news && wish->readers->quiet_until > loop_now())
+			look_at(s, wish->readers->quiet_until);
+		else if (wish->news && (first == NULL || wish->readers->park.started <
+								 first->readers->park.started))
 			first = wish;
 	if (first == NULL)
 		return;
@@ -196,7 +215,10 @@ static bool same_text(const char *a, const char *b)
 static bool same_wish(const struct reader *a, const struct reader *b)
 {
 	return same_text(a->least, b->least) && same_text(a->within, b->within) &&
-	       same_text(a->lag, b->lag);
+	       same_text(a->lag, b->lag) &&
+	       (a->args.where == NULL || b->args.where == NULL
+			       ? a->args.where == b->args.where
+			       : take_where_equal(a->args.where, b->args.where));
 }
 
 /* NULL: memory. */
@@ -282,6 +304,7 @@ static void reader_free(struct reader *w)
 {
 	take_args_free(&w->args);
 	buf_free(&w->rows);
+	mem_free(w->failure);
 	mem_free(w->least);
 	mem_free(w->within);
 	mem_free(w->lag);
@@ -301,6 +324,9 @@ static struct taker *reader_end(struct park *p)
 
 	if (w->task != NULL && !task_is_sent(w->task) && task_drop(&w->task))
 		w->task = NULL;
+	/* nobody knows how long a condition takes */
+	if (w->task != NULL && w->args.where != NULL)
+		task_cancel(w->task);
 	park_leave(p);
 	unlist(w);
 	if (t != NULL)
@@ -446,11 +472,30 @@ static void fail_behind_done(struct reader *w)
 	park_fail(&w->park, &err);
 }
 
+/* It has looked in vain. */
+static void quiet(struct reader *w)
+{
+	usec_t now = loop_now();
+
+	if (now >= w->quiet_until + PAUSE_FORGOTTEN)
+		w->quiet = 0;
+	w->quiet = w->quiet > 0 ? 2 * w->quiet : PAUSE_MIN;
+	if (w->quiet > PAUSE_MAX)
+		w->quiet = PAUSE_MAX;
+	w->quiet_until = now + w->quiet;
+}
+
 static void wait_on(struct reader *w)
 {
 	const struct params *p = &conf_current()->p;
 	usec_t at = loop_now() + (system_is_up(w->db) ? p->queue_rescan : p->queue_safety_poll);
 
+	if (w->due_ms < 0 && !w->expired && !park_must_leave(w->taker)) {
+		ask(w); /* what there was did not fit, and there is more */
+		return;
+	}
+	if (w->args.where != NULL)
+		quiet(w);
 	if (w->park.wait == 0 || w->expired) {
 		park_over(&w->park);
 		return;
@@ -471,6 +516,47 @@ static void wait_on(struct reader *w)
 	w->again = false;
 	look_at(w->wish->sub, at);
 	asked(w);
+}
+
+/* --- a condition that fails --- */
+
+/* It names the events in their order. */
+static void fails_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct reader *w = arg;
+	struct wire_col cols[SIFT_COLUMNS];
+
+	if (w->failure != NULL && wire_row_read(body, len, cols, SIFT_COLUMNS))
+		(void)!wire_col_copy(&cols[SIFT_id], w->failure->event, sizeof(w->failure->event));
+}
+
+static void fails_done(void *arg, const struct pg_error *err)
+{
+	struct reader *w = arg;
+	struct failure *f = w->failure;
+
+	INVARIANT(f != NULL, "a condition that has not failed was looked into");
+	w->task = NULL;
+	if (w->taker == NULL) {
+		reader_free(w);
+		return;
+	}
+	/* no more, or another one: nobody knows which event it was */
+	if (err != NULL && strcmp(err->sqlstate, f->err.sqlstate) == 0 && f->event[0] != '\0')
+		sift_error(&f->err, w->args.queues[0], f->event);
+	park_fail(&w->park, &f->err);
+}
+
+/* false: it is told as it is. */
+static bool ask_where_it_fails(struct reader *w, const struct pg_error *err)
+{
+	static const struct task_ops ops = {.row = fails_row, .done = fails_done};
+
+	if (w->args.where == NULL || w->expired || !sift_blames(err) ||
+		(w->failure = mem_zalloc(sizeof(*w->failure))) == NULL)
+		return false;
+	w->failure->err = *err;
+	return submit_where(w, &ops, true, NULL, "");
 }
 
 /* Payloads of another type than was thought. Who was not told of one gets the events as they are. */
@@ -511,7 +597,8 @@ static void on_done(void *arg, const struct pg_error *err)
 	} else if (err != NULL) {
 		if (strcmp(err->sqlstate, "3F000") == 0)
 			schema_suspect(w->db);
-		park_fail(&w->park, err);
+		if (!ask_where_it_fails(w, err))
+			park_fail(&w->park, err);
 	} else if (buf_failed(&w->rows) || w->torn) {
 		give_back_delivery(w);
 		park_no_memory(&w->park);
@@ -542,6 +629,38 @@ static const char *draw_seed(struct reader *w, char dst[24])
 	return dst;
 }
 
+static bool submit_where(struct reader *w, const struct task_ops *ops, bool fails, const char *seed,
+	const char *proxy)
+{
+	const struct sift sift = {.args = &w->args,
+		.name = w->name,
+		.least = w->least,
+		.within = w->within,
+		.lag = w->lag,
+		.proxy = proxy,
+		.seed = seed};
+	struct task_settings *settings = w->taker->ops->settings(w->taker);
+	struct where_statement st;
+	bool ok = sift_statement(&sift, fails, &st) && settings != NULL;
+	const struct task_spec spec = {.ops = ops,
+		.arg = w,
+		.settings = settings,
+		.sql = st.sql,
+		.time = TASK_UNLIMITED,
+		.leaves = st.leaves,
+		.oids = st.oids,
+		.n_params = st.n_params,
+		.params = st.params,
+		.n_formats = fails ? 0 : DELIVERY_COLUMNS,
+		.formats = w->formats};
+
+	if (ok)
+		w->task = task_submit(w->pool, &spec);
+	task_settings_free(&settings);
+	where_statement_free(&st);
+	return w->task != NULL;
+}
+
 /* Never calls back before it returns. */
 static bool submit(struct reader *w)
 {
@@ -552,7 +671,7 @@ static bool submit(struct reader *w)
 		[QPAYLOAD_BYTEA] = CALL_TAKE_FOR_BYTEA,
 	};
 	const struct queue_call *call = &queue_calls[calls[w->args.payload]];
-	struct task_settings *settings = w->taker->ops->settings(w->taker);
+	struct task_settings *settings = NULL;
 	char limit[24], proxy[16], number[24];
 	const int limit_len = snprintf(limit, sizeof(limit), "%d", w->args.limit);
 	const int32_t stamp = registry_stamp(w->db);
@@ -563,9 +682,8 @@ static bool submit(struct reader *w)
 		text_param(w->within), text_param(w->args.lease), text_param(w->args.as),
 		{.data = (const uint8_t *)proxy, .len = proxy_len}, text_param(seed),
 		text_param(w->lag)};
-	const struct task_spec spec = {.ops = &ops,
+	struct task_spec spec = {.ops = &ops,
 		.arg = w,
-		.settings = settings,
 		.sql = call->sql,
 		.prepare = true,
 		.engine = true,
@@ -579,6 +697,10 @@ static bool submit(struct reader *w)
 	w->again = false;
 	w->due_ms = 0;
 	w->out = w->ours = false;
+	if (w->args.where != NULL)
+		return submit_where(w, &ops, false, seed, proxy);
+	settings = w->taker->ops->settings(w->taker);
+	spec.settings = settings;
 	if (settings != NULL)
 		w->task = task_submit(w->pool, &spec);
 	task_settings_free(&settings);
@@ -620,7 +742,7 @@ static void stat_reader(const struct park *p, struct queue_stat_waiter *st, stru
 	st->n_takes_from = w->args.n_queues;
 }
 
-static bool begin(struct reader *w, const struct bind_values *bind)
+static bool begin(struct reader *w)
 {
 	static const struct park_kind kind = {.taker = taker_of,
 		.expire = is_over,
@@ -629,8 +751,7 @@ static bool begin(struct reader *w, const struct bind_values *bind)
 		.stat = stat_reader};
 
 	park_init(&w->park, &kind, w->taker, QVERB_TAKE, w->args.wait, w->args.since);
-	for (int i = 0; i < DELIVERY_due_ms && bind->n_formats > 0; i++)
-		w->formats[i] = bind->formats[bind->n_formats == 1 ? 0 : i];
+	w->park.behind_done = w->args.behind_done;
 	if ((w->park.wait > 0 && !park_limit_asking(&w->park)) || !enlist(w) || !submit(w)) {
 		park_leave(&w->park);
 		unlist(w);
@@ -657,18 +778,17 @@ static bool name_read(struct reader *w, const char *text, struct pg_error *err)
 
 bool stream_takes(const struct qstmt *q, struct pg_error *err)
 {
-	if (qstmt_has(q, QARG_RANK) || qstmt_has(q, QARG_WHERE)) {
-		pg_error_set(err, "0A000", "%s is not possible with a stream",
-			qstmt_has(q, QARG_RANK) ? "RANK" : "WHERE");
-		pg_error_hint(err, "Each event of a stream goes to each subscription, in order.");
-		return false;
-	}
-	return true;
+	if (!qstmt_has(q, QARG_RANK))
+		return true;
+	pg_error_set(err, "0A000", "RANK is not possible with a stream");
+	pg_error_hint(err, "Who waits for a subscription longest is served first.");
+	return false;
 }
 
+/* THEN TAKE FOR may leave out the stream: that of the delivery. */
 static bool fits(const struct reader *w, const struct qstmt *q, struct pg_error *err)
 {
-	if (w->args.n_queues != 1) {
+	if (w->args.n_queues > 1 || (w->args.n_queues == 0 && q->then == NULL)) {
 		pg_error_set(err, "0A000", "QUEUE TAKE ... FOR takes from one stream");
 		pg_error_hint(err, "Take from each stream by a statement of its own.");
 		return false;
@@ -682,12 +802,12 @@ static bool fits(const struct reader *w, const struct qstmt *q, struct pg_error 
 	return true;
 }
 
-static bool reader_read(
-	struct reader *w, struct exec *x, const struct qstmt *q, struct pg_error *err)
+static bool reader_read(struct reader *w, struct exec *x, const struct qstmt *q,
+	const struct names *names, struct pg_error *err)
 {
 	const struct bind_values *b = &x->bind;
 	char *name = NULL;
-	bool ok = take_check(x, q, NULL, &w->args, err) && fits(w, q, err) &&
+	bool ok = take_check(x, q, names, &w->args, err) && fits(w, q, err) &&
 		  take_text(&name, qstmt_one(q, QARG_READER), b, err, "FOR") &&
 		  name_read(w, name, err) &&
 		  take_text(&w->least, qstmt_one(q, QARG_LEAST), b, err, "MIN") &&
@@ -695,27 +815,79 @@ static bool reader_read(
 		  take_text(&w->lag, qstmt_one(q, QARG_LAG), b, err, "LAG");
 
 	mem_free(name);
+	for (int i = 0; i < DELIVERY_due_ms && b->n_formats > 0; i++)
+		w->formats[i] = b->formats[b->n_formats == 1 ? 0 : i];
 	return ok;
 }
 
-enum exec_verdict stream_take(struct exec *x, const struct qstmt *q, struct qclient *qc)
+struct reader *stream_reader(
+	struct exec *x, const struct qstmt *q, struct qclient *qc, const struct names *names)
 {
 	struct reader *w = mem_zalloc(sizeof(*w));
 
 	CHECK_QCLIENT(qc);
 	if (w == NULL) {
 		pg_error_set(&x->err, "53200", "out of memory");
-		return EXEC_ERROR;
+		return NULL;
 	}
 	w->taker = &qc->taker;
 	w->db = qc->taker.db;
 	w->pool = qc->taker.pool;
 	w->args.since = deferred_since(qc, q);
-	if (reader_read(w, x, q, &x->err)) {
-		if (begin(w, &x->bind))
-			return EXEC_PARK;
-		pg_error_set(&x->err, "53200", "out of memory");
-	}
+	if (reader_read(w, x, q, names, &x->err))
+		return w;
+	reader_free(w);
+	return NULL;
+}
+
+void stream_reader_free(struct reader **p)
+{
+	struct reader *w = *p;
+
+	*p = NULL;
+	if (w != NULL)
+		reader_free(w);
+}
+
+bool stream_reader_knows(const struct reader *w)
+{
+	return w->args.n_queues > 0;
+}
+
+bool stream_reader_of(struct reader *w, const struct names *names)
+{
+	return take_args_queues(&w->args, names);
+}
+
+bool stream_begin_behind_done(struct reader **p, const struct names *names, struct pg_error *err)
+{
+	struct reader *w = *p;
+
+	INVARIANT(w->wish == NULL && w->task == NULL, "a reader begins twice");
+	w->args.behind_done = true;
+	w->args.since = 0;
+	if (w->args.n_queues == 0 && !take_args_queues(&w->args, names))
+		pg_error_set(err, "53200", "out of memory");
+	else if (w->args.n_queues != 1)
+		pg_error_set(err, "42P01", "the stream of the delivery does not exist any more");
+	else if (!begin(w))
+		pg_error_set(err, "53200", "out of memory");
+	else
+		*p = NULL;
+	return *p == NULL;
+}
+
+enum exec_verdict stream_take(struct exec *x, const struct qstmt *q, struct qclient *qc)
+{
+	struct reader *w = stream_reader(x, q, qc, &qc->then_names);
+
+	if (w == NULL)
+		return EXEC_ERROR;
+	if (w->args.n_queues == 1 && begin(w))
+		return EXEC_PARK;
+	pg_error_set(&x->err, w->args.n_queues == 1 ? "53200" : "42P01", "%s",
+		w->args.n_queues == 1 ? "out of memory"
+				      : "the stream of the delivery does not exist any more");
 	reader_free(w);
 	return EXEC_ERROR;
 }

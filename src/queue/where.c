@@ -3,7 +3,7 @@
  * the client's, between parentheses, in a statement that runs under its settings, never on a connection of the
  * engine's own; its values are bound. Must not know: what becomes of the answer, and when it is asked.
  *
- * Entry points: take_where_*, where_spec().
+ * Entry points: take_where_*, where_spec(), where_statement().
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +13,7 @@
 #include "own_sql.h"
 #include "take.h"
 #include "wait_int.h"
+#include "where.h"
 
 struct take_where {
 	char *text; /* the condition */
@@ -180,6 +181,34 @@ static void put_said(struct merge_own *o, struct waiter *w, const char *proxy)
 		array_put_text(b, low);
 	}
 	o->n_array = 4 + 2 * w->args.n_queues;
+}
+
+bool where_statement(
+	const struct take_where *w, enum call_id id, struct buf *said, struct where_statement *ret)
+{
+	size_t n = (size_t)w->n_params;
+
+	*ret = (struct where_statement){.sql = statement(id, w),
+		.oids = w->oids,
+		.params = mem_alloc((n + 1) * sizeof(*ret->params)),
+		.n_params = w->n_params + 1,
+		.leaves = w->touches ? TASK_LEAVES_SESSION : TASK_LEAVES_NOTHING,
+		.said = *said};
+	*said = BUF_INIT;
+	if (ret->sql == NULL || ret->params == NULL || buf_failed(&ret->said))
+		return false;
+	memcpy(ret->params, w->params, n * sizeof(*ret->params));
+	ret->params[n] = (struct bind_param){
+		.data = ret->said.data, .len = (int32_t)ret->said.len, .format = 1};
+	return true;
+}
+
+void where_statement_free(struct where_statement *st)
+{
+	mem_free(st->sql);
+	mem_free(st->params);
+	buf_free(&st->said);
+	*st = (struct where_statement){0};
 }
 
 bool where_spec(struct waiter *w, const char *proxy, struct merge_spec *spec)

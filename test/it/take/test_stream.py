@@ -174,7 +174,7 @@ def test_at_least(c, qproxy, db):
     ("QUEUE PUSH orders '1' KEY 'k' ON DUPLICATE REPLACE", "0A000"), ("QUEUE PUSH orders '1' RETURNING JOB", "0A000"),
     ("QUEUE PAUSE orders", "0A000"), ("QUEUE STATS orders BY HOUR", "0A000"),
     ("QUEUE TAKE orders, orders FOR bi", "0A000"), ("QUEUE TAKE orders FOR bi HOLD", "0A000"), ("QUEUE TAKE orders MIN 3", "0A000"),
-    ("QUEUE TAKE orders FOR bi RANK 3", "0A000"), ("QUEUE TAKE orders FOR bi GROUPED", "0A000"), ("QUEUE TAKE orders FOR bi WHERE (id > 3)", "0A000"),
+    ("QUEUE TAKE orders FOR bi RANK 3", "0A000"), ("QUEUE TAKE orders FOR bi GROUPED", "0A000"),
     ("QUEUE TAKE orders WHERE (id > 3)", "0A000"),
     ("QUEUE TAKE orders FOR nobody", "42704"), ("QUEUE TAKE nowhere FOR bi", "42P01"), ("QUEUE TAKE orders FOR bi MIN 3", "42601"),
     ("QUEUE SUBSCRIBE bi TO orders", "42710"), ("QUEUE SUBSCRIBE b2 TO orders WITH (parallel = 65)", "22023"),

@@ -1,0 +1,266 @@
+-- TAKE ... FOR with WHERE: a delivery has the events that fit, and the position passes the others.
+--
+-- As with jobs (where.sql) the condition is not for these functions to run: it stands in the statement that calls them, as
+-- the client's SQL with the client's rights and search_path (src/queue/calls.h), between a look and a take. The look locks
+-- nothing, so a condition that takes long, or fails, holds up nobody: what it has looked at is a position and a window, and
+-- the take, behind the lock of the subscription, does nothing if that has moved.
+--
+-- A look is at some thousand events; the next one goes on behind them, in another transaction.
+--
+-- said: stream, subscription, LIMIT, MIN, WITHIN, LEASE, AS, the proxy, the seed of the token, LAG.
+
+-- How many events are looked at, step by step: mostly, what fits is in front. No rows: there is nothing to look at. What
+-- comes again comes first, whatever the condition is: it was chosen before, and take knows.
+CREATE OR REPLACE FUNCTION queue._look_for(said text[], kind text) RETURNS TABLE (n int4, most int4)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET datestyle = 'ISO'
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	s CONSTANT queue.streams := queue._find_stream(said[1]);
+	u queue.subscriptions := queue._find_subscription(s, said[2]);
+	p queue.positions;
+	l queue._look;
+	found queue._look;
+	fl int8;
+	early int8;
+	numbers int4[] := ARRAY[u.number];
+	one int4;
+BEGIN
+	PERFORM set_config('qbouncer.looked', '', true);
+	IF s.payload <> kind THEN
+		PERFORM queue._check_events(s, kind);
+	END IF;
+	PERFORM queue._must_read(u);
+	PERFORM queue._must_select(s);
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		PERFORM queue._needs_read_committed('TAKE ... FOR');
+	END IF;
+	PERFORM queue._same_era(s);
+	IF u.lanes > 1 OR u.waits THEN
+		numbers := (queue._free_lanes(s, u)).numbers;
+	END IF;
+	FOREACH one IN ARRAY coalesce(numbers, '{}') LOOP
+		SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = one;
+		SELECT * INTO p FROM queue.positions AS t WHERE t.sub = one ORDER BY t.seq DESC LIMIT 1;
+		IF u.number IS NULL OR p.sub IS NULL OR u.lost_at IS NOT NULL
+				OR EXISTS (SELECT FROM queue.deliveries AS d WHERE d.sub = one AND d.id = p.delivery)
+				OR EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = one AND NOT r.dead AND r.delivery IS NULL
+					AND r.due_at <= clock_timestamp()) THEN
+			RETURN;
+		END IF;
+		CONTINUE WHEN u.waits OR p.s2 IS NULL AND p.s1::text = u.ends::text;
+		l.sub := one;
+		l.seq := p.seq;
+		l.ends := u.ends;
+		l.stream := s.number;
+		l.lo := pg_snapshot_xmax(p.s1);
+		l.since := u.from_time;
+		l.before := CASE WHEN said[10]::interval > interval '0' THEN clock_timestamp() - said[10]::interval END;
+		l.rest := p.s2 IS NOT NULL;
+		IF l.rest THEN
+			l.w := p.s2;
+			l.floor := p.floor;
+			l.early := p.early;
+			l.last := p.last;
+			l.ended := false;
+		ELSE
+			l.w := coalesce(u.ends, queue._position());
+			IF pg_snapshot_xmax(l.w) < l.lo THEN
+				PERFORM queue._other_era(s.name);
+			END IF;
+		END IF;
+		l.late := ARRAY(SELECT x FROM pg_snapshot_xip(p.s1) AS x WHERE pg_visible_in_snapshot(x, l.w));
+		IF NOT l.rest THEN
+			EXECUTE format('SELECT floor, early FROM queue._floor_%s($1, $2, $3)', s.number) INTO fl, early
+				USING l.lo, pg_snapshot_xmax(l.w), l.late;
+			l.floor := coalesce(fl, 9223372036854775807);
+			l.early := early IS NOT NULL;
+			l.last := coalesce(u.from_id - 1, 0);
+			l.ended := fl IS NULL AND early IS NULL;
+		END IF;
+		IF found.sub IS NULL OR NOT l.ended THEN
+			found := l;
+		END IF;
+		EXIT WHEN NOT found.ended;
+	END LOOP;
+	PERFORM set_config('qbouncer.looked', found::text, true) WHERE found.sub IS NOT NULL;
+	IF NOT found.ended THEN
+		RETURN QUERY SELECT i, CASE i WHEN 1 THEN least(2 * said[3]::int4 + 40, 1000) ELSE 1000 END FROM generate_series(1, 10) AS i;
+	END IF;
+END
+$$;
+
+-- The next events, in order. Of one with several lanes those of its own; then it looks past others, too.
+CREATE OR REPLACE FUNCTION queue._look_at_jsonb(n int4, most int4) RETURNS SETOF queue._sighted_jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET datestyle = 'ISO'
+AS $$
+DECLARE
+	l queue._look := nullif(current_setting('qbouncer.looked', true), '')::queue._look;
+	u queue.subscriptions;
+	cut record;
+	old record;
+	at CONSTANT int8 := coalesce(l.reach, l.last);
+	late CONSTANT xid8[] := CASE WHEN l.early THEN l.late ELSE '{}' END;
+	past int8;		-- of a lane: so far was looked, if not to the end
+BEGIN
+	IF l.ended IS DISTINCT FROM false OR l.young IS NOT NULL THEN
+		RETURN;
+	END IF;
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = l.sub;
+	IF u.lanes > 1 THEN
+		EXECUTE format('SELECT * FROM queue._cut_lane_%s($1, $2, $3, $4, $5, $6, $7, $8, %s, %s, 2000)', l.stream, u.lanes, u.lane)
+			INTO cut USING l.lo, l.w, late, l.floor, at, 9223372036854775807, l.since, most;
+		past := cut.reach;
+	ELSE
+		EXECUTE format('SELECT * FROM queue._cut_%s($1, $2, $3, $4, $5, $6, $7, $8)', l.stream)
+			INTO cut USING l.lo, l.w, late, l.floor, at, 9223372036854775807, l.since, most;
+	END IF;
+	IF l.before IS NOT NULL AND cut.events > 0 THEN
+		old := queue._cut_old(l.stream, u, l.lo, l.w, late, l.floor, at, cut.ends, cut.events, l.before);
+		l.young := old.young;
+		IF l.young IS NOT NULL THEN
+			cut.events := old.events;
+			cut.ends := old.ends;
+		END IF;
+	END IF;
+	l.ended := l.young IS NULL AND cut.events < most AND past IS NULL;
+	l.reach := CASE WHEN l.young IS NULL AND cut.events < most AND past IS NOT NULL THEN past ELSE coalesce(cut.ends, l.reach) END;
+	PERFORM set_config('qbouncer.looked', l::text, true);
+	IF cut.events > 0 THEN
+		RETURN QUERY EXECUTE format('SELECT e.id, e.payload, e.headers, e.key, e."group", e.pushed_at, e.xid::text::int8 FROM %s AS e',
+				queue._reader(l.stream, u, '$1, $2, $3, $4, $5, $6, $7, $8'))
+			USING l.lo, l.w, late, l.floor, at, cut.ends, l.since, cut.events;
+	END IF;
+END
+$$;
+
+-- The events of a delivery that has chosen ones.
+CREATE OR REPLACE FUNCTION queue._deliver_chosen_jsonb(s queue.streams, u queue.subscriptions, d queue.deliveries)
+RETURNS SETOF queue._delivered_jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+	there int4;
+BEGIN
+	EXECUTE format('SELECT count(*) FROM (%s) AS c', queue._each_of_ring(s.number, 'SELECT FROM @e@ WHERE id = ANY ($1)', ' UNION ALL '))
+		INTO there USING d.chosen;
+	IF there <> d.events THEN
+		RAISE EXCEPTION USING ERRCODE = 'QB005', MESSAGE = format('events of delivery %s-d%s are lost', d.sub, d.id),
+			DETAIL = format('It had %s events, of which there are %s.', d.events, there),
+			HINT = format('Go on behind them: QUEUE SEEK %I ON %I TO ...;', u.name, s.name);
+	END IF;
+	RETURN QUERY EXECUTE format('SELECT e.id, $2, $3, $4, e.payload, e.headers, e.key, e."group", e.pushed_at, $5, e.xid::text::int8,
+				NULL::int8, NULL::text
+			FROM %s AS e WHERE NOT $6 OR NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $7 AND r.id = e.id AND r.blocks)
+			ORDER BY e.id', queue._reader(s.number, u, NULL, '$1'))
+		USING d.chosen, d.sub || '-d' || d.id || '-' || d.token, s.name, d.attempt, d.lease_until, u.blocks, u.number;
+END
+$$;
+
+-- Of TAKE, behind its lock: a delivery of these, and the position moves behind what was looked at. Nothing: when there may be
+-- something; -1 at once, as there is more to look at.
+CREATE OR REPLACE FUNCTION queue._take_sifted_jsonb(s queue.streams, u queue.subscriptions, p queue.positions, fits int8[], l queue._look,
+	lim int4, least_events int4, within interval, lease interval, who text, lag interval, proxied int4, due_ms int8)
+RETURNS SETOF queue._delivered_jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_variable
+DECLARE
+	got CONSTANT int4 := cardinality(fits);
+	free int4 := got;	-- of them, how many need not wait for others
+	oldest timestamptz;
+	until timestamptz := l.young + lag;
+	d queue.deliveries;
+	nothing queue._delivered_jsonb;
+BEGIN
+	nothing.due_ms := due_ms;
+	IF p.s2 IS NULL AND p.s1::text = u.ends::text THEN
+		nothing.due_ms := 0;	-- it may go
+		RETURN NEXT nothing;
+		RETURN;
+	ELSIF l.sub IS DISTINCT FROM u.number THEN	-- it was not looked at
+		RETURN NEXT nothing;
+		RETURN;
+	ELSIF l.seq <> p.seq OR l.ends IS DISTINCT FROM u.ends::text THEN
+		nothing.due_ms := -1;
+		RETURN NEXT nothing;
+		RETURN;
+	END IF;
+	IF got < least_events AND got > 0 THEN
+		EXECUTE format('SELECT min(pushed_at) FROM (%s) AS c', queue._each_of_ring(s.number,
+			'SELECT pushed_at FROM @e@ WHERE id = ANY ($1)', ' UNION ALL ')) INTO oldest USING fits;
+		oldest := oldest + coalesce(lag, interval '0') + within;
+		IF oldest > clock_timestamp() THEN
+			nothing.due_ms := least(due_ms, greatest(ceil(least(extract(epoch FROM least(oldest, until) - clock_timestamp()), 31536000) * 1000), 1));
+			RETURN NEXT nothing;
+			RETURN;
+		END IF;
+	END IF;
+	IF u.blocks AND got > 0 THEN
+		free := queue._hold_back(s.number, u, l.lo, l.w, NULL, NULL, NULL, NULL, NULL, fits);
+	END IF;
+	IF free > 0 THEN
+		INSERT INTO queue.deliveries VALUES (p.sub, p.delivery + 1, p.owner, queue._delivery_digits(), p.s1, l.w, l.floor, l.early, l.last,
+				fits[got], got, 1, clock_timestamp() + coalesce(lease, u.lease), clock_timestamp(), left(who, 200), NULL, proxied, fits)
+			RETURNING * INTO d;
+		p.delivery := d.id;
+	END IF;
+	-- nothing was looked at: a position moves if that saves work, as without a condition
+	IF got > 0 OR l.reach IS NOT NULL OR l.rest OR l.ended AND (cardinality(l.late) > 0 OR u.ends IS NOT NULL
+			OR pg_snapshot_xmax(l.w)::text::numeric - l.lo::text::numeric > 1000) THEN
+		INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
+		p.seq := p.seq + 1;
+		p.delivered := p.delivered + got;
+		p.rate := p.rate * queue._fades(p.at) + got / 60.0;
+		p.at := clock_timestamp();
+		IF got = lim OR NOT l.ended THEN
+			p.s2 := l.w;
+			p.floor := l.floor;
+			p.early := l.early;
+			p.last := CASE WHEN got = lim THEN fits[got] ELSE coalesce(l.reach, l.last) END;
+		ELSE
+			p.s1 := l.w;
+			p.s2 := NULL;
+			p.floor := 0;
+			p.early := false;
+			p.last := coalesce(u.from_id - 1, 0);
+		END IF;
+		INSERT INTO queue.positions SELECT p.*;
+	END IF;
+	IF free > 0 THEN
+		RETURN QUERY SELECT * FROM queue._deliver_chosen_jsonb(s, u, d);
+		RETURN;
+	END IF;
+	IF u.ends IS NOT NULL AND p.s1::text = u.ends::text THEN
+		nothing.due_ms := 0;
+	ELSIF l.young IS NOT NULL AND got = 0 THEN
+		nothing.due_ms := least(due_ms, greatest(ceil(least(extract(epoch FROM until - clock_timestamp()), 31536000) * 1000), 1));
+	ELSIF got > 0 OR NOT l.ended OR l.rest OR u.lanes > 1 AND l.reach IS NOT NULL THEN
+		nothing.due_ms := -1;
+	END IF;
+	RETURN NEXT nothing;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._take_where_for_jsonb(said text[], fits int8[]) RETURNS SETOF queue._delivered_jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT * FROM queue._take_for(said[1], said[2], said[3]::int4, said[4]::int4, said[5]::interval, said[6]::interval, said[7],
+		said[10]::interval, NULL, ARRAY(SELECT DISTINCT f FROM unnest(fits) AS f ORDER BY f),
+		nullif(current_setting('qbouncer.looked', true), '')::queue._look);
+END
+$$;

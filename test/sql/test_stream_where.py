@@ -1,0 +1,222 @@
+"""TAKE ... FOR with WHERE, as the proxy asks for it (functions/sift.sql): a delivery has what fits, the position passes the
+rest, and nothing that fits is lost or comes twice."""
+
+import json
+import random
+
+import pytest
+
+ASKED = """
+	WITH fits AS MATERIALIZED (SELECT peek.id FROM (SELECT l.* FROM queue._look_for(%(said)s::text[], 'jsonb') AS s,
+			LATERAL queue._look_at_jsonb(s.n, s.most) AS l) AS peek WHERE ({0}) LIMIT ((%(said)s::text[])[3])::int8)
+	SELECT job.id, job.token, job.payload, job.attempt, job.due_ms FROM
+		LATERAL queue._take_where_for_jsonb(%(said)s::text[], ARRAY(SELECT f.id FROM fits AS f)) AS job"""
+
+
+def make(db, n=1, **options):
+    db.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    options["parallel"] = n
+    db.rows("SELECT queue.subscribe('a', 's', NULL, %s, %s)", list(options), [str(v) for v in options.values()])
+
+
+def put(session, *payloads, group=None):
+    for p in payloads:
+        session.rows("SELECT queue.push('s', %s, \"group\" => %s)", json.dumps(p), group)
+
+
+def ask(session, where, lim=100, least=None, within=None, lag=None):
+    said = ["s", "a", str(lim), least and str(least), within, None, "w", None, None, lag]
+    return session.conn.execute(ASKED.format(where.replace("%", "%%")), {"said": said}).fetchall()
+
+
+def take(session, where, lim=100, **more):
+    """As the proxy does it: -1 is asked again at once. The rows, and when there may be something."""
+    for asked in range(1, 200):
+        rows = ask(session, where, lim, **more)
+        if rows[0][4] is None or rows[0][4] >= 0:
+            return [r for r in rows if r[0] is not None], rows[0][4], asked
+    raise AssertionError("it is asked for ever")
+
+
+def done(db, rows):
+    db.rows("SELECT * FROM queue._done(ARRAY[%s], false)", rows[0][1])
+
+
+def drain(db, where, lim=100):
+    got = []
+    while True:
+        rows, _, _ = take(db, where, lim)
+        if not rows:
+            return got
+        got += [r[2] for r in rows]
+        done(db, rows)
+
+
+def pending(db):
+    return db.value("SELECT sum(pending) FROM queue.subscriptions('s')")
+
+
+def test_steps(db):
+    """A look is at some thousands, and what it passed is behind it, also where nothing fits."""
+    make(db)
+    db.rows("SELECT queue.push('s', to_jsonb(n)) FROM generate_series(1, 30000) AS n")
+    rows, due, asked = take(db, "payload = '0'")
+    assert (rows, due) == ([], None) and 3 <= asked <= 5 and pending(db) == 0
+    assert take(db, "payload = '0'")[2] == 1
+    db.rows("SELECT queue.push('s', to_jsonb(n)) FROM generate_series(1, 30000) AS n")
+    assert drain(db, "payload::int % 9999 = 0", 2) == [9999, 19998, 29997]
+    assert db.value("SELECT count(*) FROM queue.positions") == 1
+
+
+def test_reads_no_more_than_it_needs(db):
+    make(db)
+    db.rows("SELECT queue.push('s', to_jsonb(n)) FROM generate_series(1, 9000) AS n")
+    rows, _, _ = take(db, "true", 10)        # the first one of a window looks for its floor
+    done(db, rows)
+    root = db.connect("postgres")
+    root.rows("ANALYZE queue.e1_0")
+    root.rows("BEGIN")
+    assert len([r for r in ask(root, "true", 10) if r[0]]) == 10
+    assert root.value("SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
+                      " WHERE schemaname = 'queue' AND relname LIKE 'e1\\_%%'") < 1000
+    root.rows("ROLLBACK")
+
+
+def test_moved_meanwhile(db):
+    """What was looked at counts only where the subscription was when that was done."""
+    make(db)
+    put(db, 1, 2, 3)
+    other = db.connect()
+    other.rows("BEGIN")
+    said = ["s", "a", "100", None, None, None, "w", None, None, None]
+    other.rows("SELECT * FROM queue._look_for(%s, 'jsonb')", said)
+    assert [r[0] for r in other.rows("SELECT id FROM queue._look_at_jsonb(1, 100)")] == [1, 2, 3]
+    assert drain(db, "payload = '2'") == [2]
+    assert other.rows("SELECT id, due_ms FROM queue._take_where_for_jsonb(%s, '{1,3}')", said) == [(None, -1)]
+    other.rows("COMMIT")
+    assert drain(db, "true") == []
+    # two at once: one takes, the other is told that it is out
+    put(db, 4, 5)
+    other.rows("BEGIN")
+    other.rows("SELECT * FROM queue._look_for(%s, 'jsonb')", said)
+    other.rows("SELECT id FROM queue._look_at_jsonb(1, 100)")
+    rows, _, _ = take(db, "payload = '5'")
+    (row,) = other.rows("SELECT id, \"out\" FROM queue._take_where_for_jsonb(%s, '{4}')", said)
+    assert row[0] is None and row[1] == "-".join(rows[0][1].split("-")[:2])
+    other.rows("COMMIT")
+
+
+@pytest.mark.parametrize("lag", [None, "1 ms"])
+def test_min(db, lag):
+    make(db)
+    put(db, *range(10))
+    while lag and db.value("SELECT clock_timestamp() - max(pushed_at) < '1 ms' FROM queue.e1_0"):
+        pass
+    rows, due, _ = take(db, "payload::int % 5 = 0", least=3, within="1 h", lag=lag)
+    assert rows == [] and 3500000 < due <= 3600001
+    assert pending(db) == 10
+    put(db, *range(10, 16))
+    while lag and db.value("SELECT clock_timestamp() - max(pushed_at) < '1 ms' FROM queue.e1_0"):
+        pass
+    rows, _, _ = take(db, "payload::int % 5 = 0", least=3, within="1 h", lag=lag)
+    assert [r[2] for r in rows] == [0, 5, 10, 15]
+
+
+def test_young(db):
+    make(db)
+    put(db, 1, 2)
+    db.connect("postgres").rows("UPDATE queue.e1_0 SET pushed_at = now() - interval '2 h'")
+    put(db, 3, 4)
+    rows, _, _ = take(db, "payload::int % 2 = 0", lag="1 h")
+    assert [r[2] for r in rows] == [2]
+    done(db, rows)
+    rows, due, _ = take(db, "payload::int % 2 = 0", lag="1 h")
+    assert rows == [] and 3500000 < due <= 3600000
+    assert drain(db, "true") == [3, 4]
+
+
+def test_events_are_gone(db):
+    make(db)
+    put(db, 1, 2, 3)
+    rows, _, _ = take(db, "payload <> '2'")
+    db.rows("SELECT queue.release(%s)", rows[0][1])
+    db.connect("postgres").rows("DELETE FROM queue.e1_0 WHERE id = 3")
+    with pytest.raises(Exception) as caught:
+        ask(db, "true")
+    assert caught.value.sqlstate == "QB005"
+
+
+def test_what_is_out_is_kept(db):
+    """The rotation keeps what a delivery has, whatever of it was chosen."""
+    make(db)
+    db.rows("SELECT queue.alter('s', '{retain}', '{0}')")
+    put(db, 1, 2, 3)
+    rows, _, _ = take(db, "payload = '3'")
+    assert len(rows) == 1
+    assert db.value("SELECT count(*) FROM queue.deliveries WHERE chosen = '{3}' AND events = 1 AND upto = 3") == 1
+
+
+@pytest.mark.parametrize("on_fail", ["continue", "block"])
+@pytest.mark.parametrize("n, seed", [(1, 1), (1, 2), (3, 3), (2, 4)])
+def test_random(db, n, seed, on_fail):
+    """Pushes that commit late, deliveries that are done, fail, or end otherwise, and parallel is changed: each event that fits
+    has its effect once, none that does not fit comes."""
+    rnd = random.Random(seed)
+    make(db, n, on_fail=on_fail, retry="fixed 1ms", **({"max_attempts": 3} if seed % 2 else {}))
+    slow = [db.connect(), db.connect()]
+    for s in slow:
+        s.rows("BEGIN")
+    pushed, out, seen = 0, [], []
+    for step in range(3000):
+        calm = step > 100
+        if step == 101:
+            for s in slow:
+                s.rows("COMMIT")
+        if not calm:
+            session = rnd.choice([db, db, *slow])
+            for _ in range(rnd.randint(1, 6)):
+                pushed += 1
+                put(session, pushed, group=rnd.choice(["g1", "g2", "g3", "g4", None]))
+            if rnd.random() < 0.3:
+                s = rnd.choice(slow)
+                s.rows("COMMIT")
+                s.rows("BEGIN")
+        if calm or rnd.random() < 0.1:
+            db.rows("SELECT queue.redrive_for('s', 'a', which => %s)", rnd.choice(["dead", "later"]))
+        if not calm and rnd.random() < 0.05 and not db.value("SELECT bool_or(waits) FROM queue.subscriptions"):
+            db.rows("SELECT queue.alter_for('s', 'a', '{parallel}', %s)", [str(rnd.choice([1, 2, 3]))])
+        rows, _, _ = take(db, "payload::int % 3 = 0", rnd.randint(1, 5))
+        assert all(r[2] % 3 == 0 for r in rows) and [r[0] for r in rows] == sorted(r[0] for r in rows)
+        if rows:
+            out.append(rows)
+        elif calm and not out and len(seen) == pushed // 3:
+            break
+        if not out or (rows and len(out) < 4 and rnd.random() < 0.5):
+            continue
+        rows = out.pop(rnd.randrange(len(out)))
+        token, good = rows[0][1], [r[2] for r in rows]
+        what = "done" if calm else rnd.choice(["done", "done", "fail", "events", "release", "lease"])
+        if what == "done":
+            done(db, rows)
+        elif what == "events":
+            groups = dict(db.rows("SELECT id, \"group\" FROM (SELECT id, \"group\" FROM queue.e1_0) AS e WHERE id = ANY (%s)",
+                                  [r[0] for r in rows]))
+            bad = {r[0] for r in rnd.sample(rows, rnd.randint(1, len(rows)))}
+            stopped, good = set(), []
+            for number, _, name, *_ in rows:
+                if number in bad:
+                    stopped.add(groups[number])
+                elif on_fail == "continue" or groups[number] is None or groups[number] not in stopped:
+                    good.append(name)
+            db.rows("SELECT queue.fail(%s, 'bad', '0', events => %s::int8[])", token, list(bad))
+        else:
+            good = []
+            if what == "lease":
+                db.rows("UPDATE queue.deliveries SET lease_until = clock_timestamp() WHERE sub || '-d' || id || '-' || token = %s", token)
+            else:
+                db.rows("SELECT queue.%s(%%s)" % what, token)
+                db.rows("UPDATE queue.deliveries SET lease_until = clock_timestamp() WHERE sub || '-d' || id = %s", token.rsplit("-", 1)[0])
+        seen += good
+    assert sorted(seen) == list(range(3, pushed + 1, 3))
+    assert db.value("SELECT count(*) FROM queue.retries") == db.value("SELECT count(*) FROM queue.deliveries") == 0
+    assert pending(db) == 0
