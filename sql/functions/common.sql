@@ -351,14 +351,17 @@ BEGIN
 END
 $$;
 
--- The names of the queues of these jobs, one row each, in their order.
+-- The names of the queues of these jobs, or of the streams of these deliveries, one row each, in their order.
 CREATE OR REPLACE FUNCTION queue._names(jobs text[]) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN QUERY SELECT c.name FROM unnest(queue._list(jobs)) WITH ORDINALITY AS j(job, n)
-		JOIN queue.queues AS c ON c.number = split_part(job, '-', 1)::int4
+	RETURN QUERY SELECT coalesce(c.name, s.name) FROM unnest(queue._list(jobs)) WITH ORDINALITY AS j(job, n)
+		LEFT JOIN queue.queues AS c ON c.number = split_part(job, '-', 1)::int4
+		LEFT JOIN queue.subscriptions AS u ON u.number = split_part(job, '-', 1)::int4
+		LEFT JOIN queue.streams AS s ON s.number = u.stream
+		WHERE c.number IS NOT NULL OR s.number IS NOT NULL
 		ORDER BY n;
 END
 $$;

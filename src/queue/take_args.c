@@ -288,11 +288,6 @@ static bool suits(const struct qstmt *q, struct pg_error *err)
 {
 	bool reads = qstmt_has(q, QARG_READER);
 
-	if (reads && q->then != NULL) {
-		pg_error_set(err, "0A000", "DONE ... THEN TAKE is not possible with a stream");
-		pg_error_hint(err, "Take the next delivery by a statement of its own.");
-		return false;
-	}
 	if (!reads &&
 		(qstmt_has(q, QARG_LEAST) || qstmt_has(q, QARG_WITHIN) || qstmt_has(q, QARG_LAG))) {
 		pg_error_set(err, "0A000",

@@ -151,6 +151,9 @@ static const struct {
 	{"QUEUE DONE 17 THEN TAKE q WHERE (id = 1) LIMIT 5",
 		"SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
 		"[], false, NULL" T ") AS queue"},
+	{"QUEUE DONE '2-d1-9f86d081884c7d65' THEN TAKE s FOR bi WHERE (id = 1)",
+		"SELECT queue FROM queue._done(ARRAY[('2-d1-9f86d081884c7d65')" T "]" T
+		"[], false, NULL" T ") AS queue"},
 	{"QUEUE DONE $2 THEN PUSH q $1 PRIORITY 3",
 		"SELECT p AS id FROM (SELECT pg_catalog.count(*) AS jobs FROM (SELECT queue FROM "
 		"queue._done(ARRAY[($2)" T "]" T "[], false, NULL" T ") AS queue) AS job) AS done, "

@@ -179,7 +179,7 @@ def test_at_least(c, qproxy, db):
     ("QUEUE TAKE orders FOR nobody", "42704"), ("QUEUE TAKE nowhere FOR bi", "42P01"), ("QUEUE TAKE orders FOR bi MIN 3", "42601"),
     ("QUEUE SUBSCRIBE bi TO orders", "42710"), ("QUEUE SUBSCRIBE b2 TO orders WITH (parallel = 65)", "22023"),
     ("QUEUE SUBSCRIBE b2 TO orders FROM 'nowhere'", "22023"), ("QUEUE ALTER orders SET (lease = '1s')", "0A000"),
-    ("QUEUE DONE '1-d1-0123456789abcdef' THEN TAKE orders FOR bi", "0A000"), ("QUEUE DONE '2-d1'", "22023"),
+    ("QUEUE DONE '1-d1-0123456789abcdef' THEN TAKE orders FOR bi", "QB001"), ("QUEUE DONE '2-d1'", "22023"),
     ("QUEUE GRANT TAKE ON orders TO app", "0A000"), ("QUEUE CREATE o2 WITH (kind = stream, retain = 'soon')", "22023")])
 def test_refused(c, sql, state):
     refused = error(c, sql)
