@@ -269,7 +269,7 @@ def _round(rig, plan, c, got, psycopg2):
     c.fresh()
     _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
     got["drain"].append(c.drain(600, plan.events))
-    got["beside"].append(_pushed_beside_readers(rig, c, plan.seconds))
+    got["beside"].append(_pushed_beside_readers(rig, c, max(plan.seconds / 2, 1)))
     way, behind = _latency(rig, c, psycopg2)
     got["way"].append(way)
     got["behind"].append(behind)
