@@ -2,7 +2,7 @@
 
 For:     loads/.
 Must not know: which load.
-Entry points: Meter, changed_rows.
+Entry points: Meter, NO_COST, changed_rows.
 
     meter = Meter(rig, pooler)
     ... n jobs ...
@@ -12,6 +12,9 @@ Entry points: Meter, changed_rows.
 from collections import namedtuple
 
 Cost = namedtuple("Cost", "postgres_us pooler_us wal transactions")
+
+# of what could not be measured
+NO_COST = Cost(None, None, None, None)
 
 # transactions that write: each takes a number
 COUNTERS = ("SELECT pg_current_wal_insert_lsn() - '0/0', "

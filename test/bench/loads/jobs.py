@@ -6,12 +6,14 @@ Entry points: jobs, protocols, batches, push, libraries, publish, drain, queues,
 
 import itertools
 import math
+import sys
 
+from common import Failed
 from contenders.hand import Hand
 from contenders.libraries import Oban, River
 from contenders.pgmq import Pgmq
 from contenders.qbouncer import Published, Pushed, PushedWithHeaders, Qbouncer
-from meter import changed_rows
+from meter import NO_COST, changed_rows
 from table import Goal, Table, median, number, ratio, ratio_of, turns
 
 QB = Qbouncer()
@@ -53,12 +55,17 @@ def both_poolers(rig):
 
 
 def compare(contenders, rounds, once):
-    """once(contender) -> (rate, cost), in turns, of those who can be had: {contender: ([rate], [cost])}"""
+    """once(contender) -> (rate, cost), in turns, of those who can be had: {contender: ([rate], [cost])}. A round that fails
+    is told, and has no figures: the others' are worth the same."""
     contenders = [c for c in contenders if c.available()]
     got = {c: ([], []) for c in contenders}
     for order in turns(contenders, rounds):
         for c in order:
-            rate, cost = once(c)
+            try:
+                rate, cost = once(c)
+            except Failed as failed:
+                print("%s: %s" % (c.label(), failed), file=sys.stderr)
+                rate, cost = None, NO_COST
             got[c][0].append(rate)
             got[c][1].append(cost)
     return got
@@ -102,7 +109,8 @@ def jobs(rig, plan):
 def _goal(got):
     def against(kind):
         rates = [got[c][0] for c in got if isinstance(c, kind) and c.via]
-        return "%.2f x" % ratio_of(got[QB][0], max(rates, key=median)) if rates else "not measured"
+        rates = [r for r in rates if median(r) is not None]
+        return ratio(got[QB][0], max(rates, key=median)) + " x" if rates else "not measured"
     return Goal("push + take + done one at a time, 100 clients",
                 ">= 3.5 x hand-written SQL through pgbouncer, >= 8 x pgmq",
                 "%s, %s (pgmq %s)" % (against(Hand), against(Pgmq), Pgmq.version))
@@ -185,6 +193,11 @@ def libraries(rig, plan):
         ["load", "clients", "batch", "", "jobs/s", "qbouncer is x", *COST], rows)
 
 
+def _all_cpu(costs):
+    """Of proxy and Postgres, for each round."""
+    return [None if x is NO_COST else x.pooler_us + x.postgres_us for x in costs]
+
+
 def publish(rig, plan):
     """PUBLISH to a topic with one queue, beside PUSH"""
     rows, goals = [], []
@@ -198,11 +211,11 @@ def publish(rig, plan):
                 return got["jobs"], got["cost"]
             got = compare((one, Published(), PushedWithHeaders()), plan.rounds, once)
             for c, (rates, costs) in got.items():
-                cpu = [ratio_of([x.pooler_us + x.postgres_us for x in costs], [x.pooler_us + x.postgres_us for x in got[one][1]])]
-                rows.append([clients, batch, c.label(), number(median(rates)), "" if c is one else number(cpu[0], "%.2f"),
+                cpu = number(ratio_of(_all_cpu(costs), _all_cpu(got[one][1])), "%.2f")
+                rows.append([clients, batch, c.label(), number(median(rates)), "" if c is one else cpu,
                              *_cost_cells(costs)])
                 if isinstance(c, Published):
-                    goals.append("%.2f x with %d clients%s" % (cpu[0], clients, " in hundreds" * (batch > 1)))
+                    goals.append("%s x with %d clients%s" % (cpu, clients, " in hundreds" * (batch > 1)))
     return Table(
         "PUBLISH to one queue",
         "Jobs per second; how many times the CPU of PUSH (proxy and Postgres together) a PUBLISH costs whose topic has one "

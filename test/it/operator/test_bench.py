@@ -27,7 +27,8 @@ import run as bench  # noqa: E402
 import simulate  # noqa: E402
 from common import Failed  # noqa: E402
 from contenders import marks  # noqa: E402
-from loads import soak  # noqa: E402
+from loads import jobs, soak  # noqa: E402
+from meter import NO_COST, Cost  # noqa: E402
 from plan import QUICK  # noqa: E402
 from rig import Rig  # noqa: E402
 from table import Goal, Table  # noqa: E402
@@ -241,13 +242,13 @@ def test_a_part_that_fails_costs_no_other(monkeypatch, tmp_path):
 
 def _measured():
     """Tables as a run gives them, as far as README's figures need them."""
-    jobs = [[n, who, str(rate), "", ""] for n in (1, 100) for who, rate in (
+    singly = [[n, who, str(rate), "", ""] for n in (1, 100) for who, rate in (
         ("qbouncer", 12345 * n), ("hand-written SQL, pgbouncer (tx)", 777), ("pgmq, pgbouncer (tx)", 55))]
     batches = [[100, 8, who, "36499"] for who in ("qbouncer", "hand-written SQL, direct", "pgmq, direct")]
     disturb = [["REPEATABLE READ snapshot", who, 1, 100, "%d %%" % share] for who, share in
                (("qbouncer", 99), ("hand-written SQL", 12))]
     return [
-        Table("", "", ["clients", "", "jobs/s", "x", "cost"], jobs)._replace(part="jobs"),
+        Table("", "", ["clients", "", "jobs/s", "x", "cost"], singly)._replace(part="jobs"),
         Table("", "", ["batch", "clients", "", "jobs/s"], batches)._replace(part="batches"),
         Table("", "", ["held open", "", "before", "clients", "share"], disturb)._replace(part="disturb"),
         Table("", "", ["heartbeat", "clients", "KiB", "idle CPU"], [["default", 10000, "1.76", "0.67 %"]])._replace(part="park"),
@@ -271,6 +272,34 @@ def test_the_figures_of_the_readme():
         assert sum(text in line for line in lines) == 1, text
     assert before.count("\n") == after.count("\n")
     assert readme.update(before, [], "PgBouncer 1.26.1") == before
+
+
+class Contender:
+    """One who fails each second time."""
+
+    rounds = 0
+
+    def label(self):
+        return "a contender"
+
+    def available(self):
+        return True
+
+    def once(self):
+        self.rounds += 1
+        if self.rounds % 2 == 0:
+            raise Failed("it died")
+        return 100, Cost(1, 2, 3, 4)
+
+
+def test_a_round_that_fails_costs_no_other(capsys):
+    ours, theirs = Contender(), Contender()
+    theirs.rounds = 1
+    got = jobs.compare((ours, theirs), 2, lambda c: c.once())
+    assert got == {ours: ([100, None], [Cost(1, 2, 3, 4), NO_COST]), theirs: ([None, 100], [NO_COST, Cost(1, 2, 3, 4)])}
+    assert jobs.rows_of(got, ["one"]) == [["one", "a contender", "100", "", "2.0", "1.0", "3", "4.00"],
+                                          ["one", "a contender", "100", "-", "2.0", "1.0", "3", "4.00"]]
+    assert capsys.readouterr().err.count("a contender: it died") == 2
 
 
 def test_no_part_begins_when_the_time_is_over(monkeypatch):
