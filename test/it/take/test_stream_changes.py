@@ -59,8 +59,11 @@ class Chaos:
 
     def read(self, c, rng):
         how = rng.choice(["", "LAG '50 ms'", "LAG '1 h'", "MIN 5 WITHIN '100 ms' LIMIT 10", "LIMIT 1"])
-        rows = self.say(c, "QUEUE TAKE s FOR %s %s %s LEASE '%s'" % (rng.choice("xy"), how, rng.choice(["", "WAIT '300 ms'"]),
-                                                                     rng.choice(["200 ms", "1 min"])))
+        take = "FOR %s %s %s LEASE '%s' %s" % (rng.choice("xy"), how, rng.choice(["", "WAIT '300 ms'"]), rng.choice(["200 ms", "1 min"]),
+                                               rng.choice(["", "", "WHERE (payload::text <> '7')", "WHERE (\"group\" = 'a')"]))
+        rows = self.say(c, "QUEUE TAKE s " + take)
+        while rows and rng.random() < 0.3:
+            rows = self.say(c, "QUEUE DONE '%s' THEN TAKE s %s" % (rows[0][1], take))
         if not rows:
             return
         if rng.random() < 0.1:
