@@ -170,9 +170,9 @@ def push(rig, plan):
 
 
 def libraries(rig, plan):
-    """the statements of River and Oban: push, push + take + done, drain"""
+    """the statements of River, Oban and pgmq: push, push + take + done, drain"""
     rows = []
-    clients_of = [1, 16, max(plan.outside_clients)]
+    clients_of = sorted({1, 16, max(plan.outside_clients)})
     with both_poolers(rig) as poolers:
         for load, (clients, batch) in itertools.product(("push", "cycle", "drain"), [(c, 1) for c in clients_of] + [(8, 100)]):
             def once(c, load=load, clients=clients, batch=batch):
@@ -184,12 +184,12 @@ def libraries(rig, plan):
                     rig.psql("ANALYZE " + c.table)
                 got = c.loop(rig, poolers, clients, 60 if limit else plan.seconds, load=load, batch=batch, limit=limit)
                 return got["jobs"], got["cost"]
-            rows += rows_of(compare((QB, River("pgbouncer"), Oban("pgbouncer")), plan.side_rounds, once), [load, clients, batch])
+            rows += rows_of(compare((QB, River("pgbouncer"), Oban("pgbouncer"), Pgmq("pgbouncer")), plan.side_rounds, once), [load, clients, batch])
     return Table(
         "The SQL of libraries",
         TEXT % (plan.side_rounds, plan.seconds) + "River (Go) and Oban (Elixir): their tables, indexes and statements, sent by "
         "the same clients through pgbouncer; without the libraries, and without what they save by finishing jobs in batches. "
-        "Their finished jobs stay in the table, ours go. drain: %d jobs are there, taken and finished." % plan.outside_drain,
+        "Their finished jobs stay in the table, ours and those of pgmq go. drain: %d jobs are there, taken and finished." % plan.outside_drain,
         ["load", "clients", "batch", "", "jobs/s", "qbouncer is x", *COST], rows)
 
 

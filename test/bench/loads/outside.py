@@ -72,13 +72,13 @@ def outside(rig, plan):
         for kind in KINDS:
             try:
                 theirs = _theirs(rig, plan, kind, clients)
-            except Missing as missing:
-                skipped[kind.name] = str(missing)
+            except (Missing, Failed, RuntimeError) as missing:
+                skipped[kind.name] = str(missing).strip().splitlines()[0]
                 continue
             rows.append([clients, "%s (%s)" % (kind.name, kind.note), *_cells(theirs, ours)])
     text = ("Jobs per second, and how many times as many qbouncer does, with so many clients: pushed, "
-            "taken and finished one at a time, over and over, for %g s; %d jobs taken and finished "
-            "until there are none; pushed only. What is not the same: PgQ has one consumer, which "
+            "taken and finished one at a time, over and over, for %g s; %d jobs (of node.js a tenth) taken and "
+            "finished until there are none; pushed only. What is not the same: PgQ has one consumer, which "
             "reads batches that a ticker cuts every 0.1 s; graphile-worker and pg-boss are libraries of "
             "node.js, one process each, which is a good part of what they cost; the rest "
             "are no databases: a job there is not part of the transaction that it belongs to." % (plan.seconds, plan.outside_drain))

@@ -27,7 +27,8 @@ import run as bench  # noqa: E402
 import simulate  # noqa: E402
 from common import Failed  # noqa: E402
 from contenders import marks  # noqa: E402
-from loads import jobs, soak  # noqa: E402
+from contenders.outside import Outside  # noqa: E402
+from loads import jobs, outside, soak  # noqa: E402
 from meter import NO_COST, Cost  # noqa: E402
 from plan import QUICK  # noqa: E402
 from rig import Rig  # noqa: E402
@@ -300,6 +301,51 @@ def test_a_round_that_fails_costs_no_other(capsys):
     assert jobs.rows_of(got, ["one"]) == [["one", "a contender", "100", "", "2.0", "1.0", "3", "4.00"],
                                           ["one", "a contender", "100", "-", "2.0", "1.0", "3", "4.00"]]
     assert capsys.readouterr().err.count("a contender: it died") == 2
+
+
+class Good(Outside):
+    """One of the other queues, which runs."""
+
+    name = note = "good"
+
+    def start(self):
+        pass
+
+    def rate(self, load, clients, seconds, jobs):
+        return 50
+
+
+class DoesNotStart(Good):
+    """One that does not."""
+
+    name = "does not start"
+
+    def start(self):
+        raise Failed("it does not start\nthis is why")
+
+
+class DoesNotDrain(Good):
+    """One that fails in one load."""
+
+    name = "does not drain"
+
+    def rate(self, load, clients, seconds, jobs):
+        if load == "drain":
+            raise Failed("nothing came")
+        return 25
+
+
+def test_another_queue_that_fails_costs_no_other(monkeypatch):
+    monkeypatch.setattr(outside, "KINDS", (DoesNotStart, DoesNotDrain, Good))
+    monkeypatch.setattr(outside, "_ours", lambda *_: {load: 100 for load in outside.LOADS})
+    rig = NoRig()
+    rig.running = []
+    table = outside.outside(rig, TINY.but(outside_clients=(16,)))
+    assert table.rows == [[16, "qbouncer", "100", "", "100", "", "100", ""],
+                          [16, "does not drain (good)", "25", "4.00", "-", "", "25", "4.00"],
+                          [16, "good (good)", "50", "2.00", "50", "2.00", "50", "2.00"]]
+    assert "Skipped: does not start (it does not start)." in table.text
+    assert rig.running == []
 
 
 def test_no_part_begins_when_the_time_is_over(monkeypatch):
