@@ -1,4 +1,5 @@
--- What happened to the jobs of a queue by the minute, hour and day, as the proxies have counted it (src/queue/figures.c).
+-- What happened to the jobs of a queue by the minute, hour and day, as the proxies have counted it (src/queue/figures.c). Of a
+-- stream: to its events, which are pushed, and to deliveries of all its subscriptions.
 
 -- Who may read the jobs of a queue may read its figures; who may push to it or take from it writes what he did there.
 CREATE OR REPLACE FUNCTION queue._may_figure(number int4, writes bool) RETURNS bool
@@ -7,7 +8,12 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	jobs CONSTANT regclass := (SELECT to_regclass(queue._table(c.name)) FROM queue.queues AS c WHERE c.number = $1);
+	events CONSTANT regclass := CASE WHEN jobs IS NULL
+		THEN (SELECT to_regclass(format('queue.e%s_0', s.number)) FROM queue.streams AS s WHERE s.number = $1) END;
 BEGIN
+	IF events IS NOT NULL THEN	-- who reads it takes
+		RETURN has_table_privilege(events, 'SELECT') OR writes AND has_any_column_privilege(events, 'INSERT');
+	END IF;
 	RETURN CASE WHEN writes THEN has_any_column_privilege(jobs, 'INSERT') OR has_any_column_privilege(jobs, 'UPDATE')
 		ELSE has_table_privilege(jobs, 'SELECT') END;
 END
@@ -55,8 +61,10 @@ BEGIN
 			queue._figure(sum(taken)), queue._figure(sum(done)), queue._figure(sum(failed)), queue._figure(sum(dead)),
 			queue._figure(sum(waited)), queue._figure(sum(wait_sum)), queue._figure(max(wait_max)),
 			queue._figure(sum(ran)), queue._figure(sum(run_sum)), queue._figure(max(run_max))
-		FROM old WHERE EXISTS (SELECT FROM queue.queues AS c WHERE c.number = old.queue) GROUP BY 1, 2;
-	DELETE FROM queue.figures WHERE ctid = ANY (ARRAY(SELECT f.ctid FROM queue.figures AS f, queue.queues AS c
+		FROM old WHERE EXISTS (SELECT FROM queue.queues AS c WHERE c.number = old.queue)
+			OR EXISTS (SELECT FROM queue.streams AS s WHERE s.number = old.queue) GROUP BY 1, 2;
+	DELETE FROM queue.figures WHERE ctid = ANY (ARRAY(SELECT f.ctid FROM queue.figures AS f,
+			(SELECT number FROM queue.queues UNION ALL SELECT number FROM queue.streams) AS c
 		WHERE f.queue = c.number AND f.at < clock_timestamp() - interval '90 days' FOR UPDATE OF f SKIP LOCKED));
 END
 $$;
@@ -79,7 +87,8 @@ BEGIN
 	RETURN QUERY
 		WITH said AS MATERIALIZED (
 			SELECT s.name, c.number, (s.nth - 1)::int4 * n AS at
-			FROM unnest(names) WITH ORDINALITY AS s (name, nth) LEFT JOIN queue.queues AS c ON c.name = s.name
+			FROM unnest(names) WITH ORDINALITY AS s (name, nth)
+				LEFT JOIN (SELECT name, number FROM queue.queues UNION ALL SELECT name, number FROM queue.streams) AS c ON c.name = s.name
 			WHERE c.number IS NULL OR queue._may_figure(c.number, true)),
 		written AS (
 			INSERT INTO queue.figures (queue, at, proxy, pushed, taken, done, failed, dead, waited, wait_sum, wait_max,
@@ -119,7 +128,7 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-	cfg queue.queues;
+	of int4;
 	unit CONSTANT text := lower(by);
 	most CONSTANT int4 := coalesce(last, CASE unit WHEN 'minute' THEN 60 WHEN 'hour' THEN 24 ELSE 30 END);
 	here CONSTANT int8[] := convert_from(decode(known, 'hex'), 'SQL_ASCII');
@@ -140,12 +149,12 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'BY needs a queue', HINT = 'QUEUE STATS q BY HOUR; QUEUE LIST shows the queues.';
 	END IF;
 	IF queue._is_stream(q) THEN
-		RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('"%s" is a stream, of which there are no figures by the %s', q, unit),
-			DETAIL = 'They are counted with the jobs of a queue; an event is pushed once, and read by each subscription at its own pace.',
-			HINT = format('QUEUE STATS %I has what was pushed a second, QUEUE SUBSCRIPTIONS %1$I what each subscription was given and how fast.', q);
+		PERFORM queue._must_select(queue._find_stream(q));
+		of := (queue._find_stream(q)).number;
+	ELSE
+		of := (queue._find(q)).number;
+		EXECUTE format('SELECT state FROM %s LIMIT 0', queue._table(q));	-- may the role read it?
 	END IF;
-	cfg := queue._find(q);
-	EXECUTE format('SELECT state FROM %s LIMIT 0', queue._table(cfg.name));	-- may the role read it?
 	RETURN QUERY
 		SELECT p.since, coalesce(f.pushed, 0), coalesce(f.taken, 0), coalesce(f.done, 0), coalesce(f.failed, 0),
 			coalesce(f.dead, 0), f.wait_sum / nullif(f.waited, 0) * interval '1 us', CASE WHEN f.waited > 0 THEN f.wait_max * interval '1 us' END,
@@ -157,7 +166,7 @@ BEGIN
 				queue._figure(max(a.wait_max)) AS wait_max, queue._figure(sum(a.ran)) AS ran,
 				queue._figure(sum(a.run_sum))::float8 AS run_sum, queue._figure(max(a.run_max)) AS run_max
 			FROM (SELECT at, pushed, taken, done, failed, dead, waited, wait_sum, wait_max, ran, run_sum, run_max
-					FROM queue.figures WHERE queue = cfg.number AND at >= until - (most - 1) * step AND (NOT hourly OR unit <> 'minute')
+					FROM queue.figures WHERE queue = of AND at >= until - (most - 1) * step AND (NOT hourly OR unit <> 'minute')
 				UNION ALL SELECT to_timestamp(here[1]), here[2], here[3], here[4], here[5], here[6], here[7], here[8], here[9],
 					here[10], here[11], here[12] WHERE here IS NOT NULL) AS a
 			GROUP BY 1) AS f ON f.since = p.since

@@ -343,6 +343,8 @@ BEGIN
 	ELSIF TG_OP = 'DELETE' THEN
 		EXECUTE format('DROP VIEW IF EXISTS queue.%I, queue.%I', 'q_' || OLD.name, 'b_' || OLD.name);
 		DELETE FROM queue.bindings AS b WHERE b.queue = OLD.number;
+		DELETE FROM queue.figures WHERE ctid = ANY (ARRAY(	-- as of a queue
+			SELECT f.ctid FROM queue.figures AS f WHERE f.queue = OLD.number FOR UPDATE SKIP LOCKED));
 		EXECUTE format('DROP TABLE IF EXISTS %s; DROP SEQUENCE IF EXISTS queue.%I;
 			DROP FUNCTION IF EXISTS queue._push_event_%s, queue._floor_%3$s, queue._cut_%3$s, queue._read_%3$s,
 				queue._cut_lane_%3$s, queue._read_lane_%3$s',

@@ -339,12 +339,15 @@ static struct taker *reader_end(struct park *p)
 
 static void lease(struct reader *w)
 {
+	struct tally *tally = count_get(w->db, w->args.queues[0]);
 	struct lease *l;
 
+	count_in(w->taker, tally, false)->n[FIGURE_TAKEN]++;
 	w->taker->answers++;
 	l = lease_add(w->taker, 0, w->token, w->args.queues[0], LEASE_AUTO, true);
 	if (l == NULL)
 		return; /* no memory: its time alone ends it */
+	l->tally = tally;
 	l->stamped = w->stamp != 0;
 	/* the session came up while it was on its way */
 	if (w->stamp == 0 && registry_stamp(w->db) != 0)

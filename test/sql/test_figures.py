@@ -69,8 +69,30 @@ def test_mistakes(q):
     for sql in ("'q', 'week'", "'q', NULL", "'q', 'day', 0", "'q', 'day', 10001", "NULL, 'day'"):
         q.fails("22023", "SELECT * FROM queue.stats_by(%s)" % sql)
     q.fails("42P01", "SELECT * FROM queue.stats_by('nosuch', 'day')")
+
+
+def test_of_a_stream(q):
     q.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
-    assert "QUEUE SUBSCRIPTIONS s" in q.fails("0A000", "SELECT * FROM queue.stats_by('s', 'day')").message_hint
+    bob = q.connect("bob")
+    bob.fails("42501", "SELECT * FROM queue.stats_by('s', 'day')")
+    assert bob.column("SELECT * FROM queue._counted(0, 0, '{s}', %s, false)", [1] * 11) == []      # another role may
+    q.rows("SELECT queue.grant('s', '{push}', '{bob}')")
+    counted(bob, ["s"], [3] + NONE[1:])
+    counted(bob, ["s"], [4] + NONE[1:], "30 h")
+    bob.fails("42501", "SELECT * FROM queue.stats_by('s', 'day')")
+    q.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")
+    counted(bob, ["s"], [0, 2, 1, 1] + NONE[4:])
+    counted(q, ["s"], [0, 1, 1] + NONE[3:])
+    counted(q, [], [], folds=True)
+    for session in (bob, q):
+        assert session.row("SELECT sum(pushed), sum(taken), sum(done), sum(failed) FROM queue.stats_by('s', 'hour', 48)") == (7, 3, 2, 1)
+    assert q.value("SELECT count(*) FROM queue.figures WHERE hourly") == 1
+    counted(q, ["s"], [9] + NONE[1:], "91 days")
+    counted(q, [], [], folds=True)
+    counted(q, [], [], folds=True)
+    assert q.value("SELECT sum(pushed) FROM queue.stats_by('s', 'day', 200)") == 7
+    q.rows("SELECT queue.drop('s')")
+    assert q.value("SELECT count(*) FROM queue.figures") == 0
 
 
 def test_rubbish_of_one_spoils_nothing_for_others(q):

@@ -77,6 +77,33 @@ def test_seen(c):
     assert take(c)[1] == ["1", "2", "3"]
 
 
+def test_figures(c, qproxy, db):
+    """Events that are pushed, and deliveries."""
+    def figures():
+        (row,) = c.rows("QUEUE STATS orders BY DAY LAST 1")
+        return tuple(int(row[n]) for n in ("pushed", "taken", "done", "failed", "dead")), row
+
+    assert figures()[0] == (0, 0, 0, 0, 0)
+    tag(c, "QUEUE PUSH orders '1', '2', '3'")
+    tag(c, "BEGIN")
+    tag(c, "QUEUE PUSH orders '4'")
+    assert figures()[0] == (3, 0, 0, 0, 0)
+    tag(c, "COMMIT")
+    token, _ = take(c, "LIMIT 2")
+    tag(c, "QUEUE FAIL '%s' RETRY IN '0 s'" % token)
+    token, _ = take(c, "WAIT '30s'")
+    tag(c, "BEGIN")
+    tag(c, "QUEUE DONE '%s'" % token)
+    tag(c, "ROLLBACK")
+    assert figures()[0] == (4, 2, 0, 1, 0)
+    tag(c, "QUEUE DONE '%s'" % token)
+    counts, row = figures()
+    assert counts == (4, 2, 1, 1, 0) and row["mean_run"] and row["mean_wait"] is None
+    tag(c, "QUEUE DROP orders")
+    tag(c, "QUEUE CREATE orders WITH (kind = stream)")
+    assert figures()[0] == (0, 0, 0, 0, 0)
+
+
 def test_workers(c, qproxy, db):
     """Who has a delivery out, and who waits for one, through this proxy with role and address."""
     tag(c, "QUEUE PUSH orders '1', '2'")
@@ -172,7 +199,7 @@ def test_at_least(c, qproxy, db):
     ("QUEUE PUSH orders '1' DELAY '1s'", "0A000"), ("QUEUE PUSH orders '1' PRIORITY 3", "0A000"),
     ("QUEUE PUSH orders '1' BATCH 'b'", "0A000"), ("QUEUE PUSH orders '1' ATTEMPTS 2", "0A000"),
     ("QUEUE PUSH orders '1' KEY 'k' ON DUPLICATE REPLACE", "0A000"), ("QUEUE PUSH orders '1' RETURNING JOB", "0A000"),
-    ("QUEUE PAUSE orders", "0A000"), ("QUEUE STATS orders BY HOUR", "0A000"),
+    ("QUEUE PAUSE orders", "0A000"), ("QUEUE STATS orders BY WEEK", "22023"),
     ("QUEUE TAKE orders, orders FOR bi", "0A000"), ("QUEUE TAKE orders FOR bi HOLD", "0A000"), ("QUEUE TAKE orders MIN 3", "0A000"),
     ("QUEUE TAKE orders FOR bi RANK 3", "0A000"), ("QUEUE TAKE orders FOR bi GROUPED", "0A000"),
     ("QUEUE TAKE orders WHERE (id > 3)", "0A000"),
