@@ -46,7 +46,8 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 	put_key_text(key, w->args.lease);
 	put_key_text(key, w->args.as);
 	buf_putc(key, w->args.hold > 0 ? 'h' : 'l');
-	if (w->args.grouped || w->alone) /* each by itself: a group's jobs are for one of them */
+	/* each by itself: a group's jobs are for one of them; who was stopped too often for others */
+	if (w->args.grouped || w->alone || w->stopped == STOPPED_MAX)
 		buf_put(key, &w->number, sizeof(w->number));
 	if (w->alone)
 		put_key_text(key, w->consumer);

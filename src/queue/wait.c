@@ -574,6 +574,13 @@ static void waiter_lost(void *arg, const struct merge_lost *lost)
 		back_lost(w->db, w->pool, &jobs);
 }
 
+/* Asks again; after that with a statement of its own, which is stopped for nobody else. */
+static bool stopped(struct waiter *w)
+{
+	w->stopped++;
+	return fetch_start(w);
+}
+
 static void waiter_asked(void *arg, const struct pg_error *err)
 {
 	struct waiter *w = arg;
@@ -583,6 +590,8 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 	w->item = NULL;
 	if (err != NULL)
 		forget_rows(w);
+	else
+		w->stopped = 0;
 	if (err != NULL && w->args.where != NULL)
 		looks_failed(w);
 	if (w->taker == NULL) {
@@ -606,7 +615,7 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 		park_cancelled(&w->park);
 	} else if (err != NULL && (w->args.where != NULL || w->args.pop) &&
 		   strcmp(err->sqlstate, "57P03") == 0 && w->over == OVER_NOT &&
-		   w->again++ < SENT_AGAIN_MAX && fetch_start(w)) {
+		   w->stopped < STOPPED_MAX && stopped(w)) {
 		/* it was stopped for one who shared it */
 	} else if (err != NULL && strcmp(err->sqlstate, CONSUMER_STATE) == 0) {
 		has_consumer(w, err);

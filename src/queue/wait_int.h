@@ -86,6 +86,8 @@ struct waiter_ops {
 };
 extern const struct waiter_ops waiter_ops;
 
+#define STOPPED_MAX 3 /* the last time it asks by itself */
+
 struct waiter {
 	uint32_t magic;
 	const struct waiter_ops *ops;
@@ -103,6 +105,7 @@ struct waiter {
 	int n_formats, n_columns;
 	enum { OVER_NOT, OVER_EXPIRED, OVER_CANCELLED } over; /* while a statement runs that is waited for */
 	int again; /* how often it asked once more, for payloads of another type, or as there was no answer */
+	int stopped; /* ... as its statement was stopped for one of those who shared it */
 	struct {
 		struct buf rows;
 		int n_rows;

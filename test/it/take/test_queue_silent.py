@@ -354,6 +354,33 @@ def test_what_a_cancelled_pop_would_have_had_stays(qproxy, db, cluster, direct, 
         assert [m.text_row[4] for m in other.until("Z") if m.type == "D"] == ["1"]
 
 
+@pytest.mark.parametrize("how", ["POP mail LIMIT 5", "POP mail LIMIT 5 WAIT '30s'", "POP mail LIMIT 5 WHERE (payload = '1')",
+                                 "TAKE mail LIMIT 5 WHERE (payload = '1')"])
+def test_who_shares_a_statement_with_many_that_are_cancelled_is_served(qproxy, db, cluster, direct, how):
+    """It is stopped for each of them, and asked again for the others."""
+    since = LOCKED.replace("count(*)", "max(query_start)")
+    with qproxy.wire(db) as c, qproxy.wire(db) as patient, psycopg.connect(cluster.dsn(db)) as locker:
+        c.rows("QUEUE CREATE mail WITH (lease = '1h')")
+        assert tag(c, "QUEUE " + how.replace("30s", "1ms")) == "SELECT 0"
+        tag(c, "QUEUE PUSH mail '1'")
+        locker.execute("LOCK TABLE queue.q_mail")
+        others = [qproxy.wire(db) for _ in range(6)]
+        for n, one in enumerate(others + [patient], 1):
+            one.query("QUEUE " + how)
+            wait_for(lambda n=n: [r["state"] for r in qproxy.console("SHOW CLIENTS") if r["database"] == db].count("parked") == n,
+                     "%d that ask" % n)
+        last = None
+        for other in others:
+            wait_for(lambda last=last: (direct.execute(since, ("0 s",)).fetchone()[0] or last) != last, "the next statement")
+            last = direct.execute(since, ("0 s",)).fetchone()[0]
+            cancel(other)
+            assert [m.fields["C"] for m in other.until("Z") if m.type != "Z"] == ["57014"]
+        locker.rollback()
+        assert [m.text_row[4] for m in patient.until("Z") if m.type == "D"] == ["1"]
+        for other in others:
+            other.close()
+
+
 def test_a_push_that_waits_for_a_lock_gets_its_answer(qbouncer, db, cluster, direct):
     p = qbouncer(queue_engine_timeout="1s")
     with p.wire(db) as c, psycopg.connect(cluster.dsn(db)) as locker:
