@@ -97,8 +97,9 @@ DECLARE
 	n int8;
 	running int8;
 	over int8;
+	before int8;
 	gone int8;
-	prio int8 := -3000000000;
+	prio int8;
 BEGIN
 	IF TG_WHEN = 'BEFORE' THEN
 		RETURN NULL;
@@ -121,30 +122,37 @@ BEGIN
 	PERFORM set_config('qbouncer.tell', 'nobody ' || was, true);
 	PERFORM set_config('qbouncer.gone', 'dropped', true);
 	over := least(n - most + slack, n - running);
+	-- again, as what has gone lets others of its group go on, which are ready now
 	LOOP
-		SELECT priority INTO prio FROM @table@ WHERE state = 'ready' AND priority > prio
-			ORDER BY priority, position DESC LIMIT 1;
-		EXIT WHEN NOT FOUND OR over <= 0;
-		WITH gone AS (DELETE FROM @table@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM @table@
-			WHERE state = 'ready' AND priority = prio ORDER BY priority DESC, position LIMIT over FOR UPDATE SKIP LOCKED)) RETURNING *),
-		kept AS (@keep@ WHERE keeps)
-		SELECT count(*) INTO gone FROM gone;
-		over := over - gone;
+		before := over;
+		prio := -3000000000;
+		LOOP
+			SELECT priority INTO prio FROM @table@ WHERE state = 'ready' AND priority > prio
+				ORDER BY priority, position DESC LIMIT 1;
+			EXIT WHEN NOT FOUND OR over <= 0;
+			WITH gone AS (DELETE FROM @table@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM @table@
+				WHERE state = 'ready' AND priority = prio ORDER BY priority DESC, position LIMIT over FOR UPDATE SKIP LOCKED)) RETURNING *),
+			kept AS (@keep@ WHERE keeps)
+			SELECT count(*) INTO gone FROM gone;
+			over := over - gone;
+		END LOOP;
+		IF over > 0 THEN
+			WITH gone AS (DELETE FROM @table@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM @table@
+				WHERE state IN ('later', 'leased') AND state = 'later' ORDER BY coalesce(lease_until, run_at)
+				LIMIT over FOR UPDATE SKIP LOCKED)) RETURNING *),
+			kept AS (@keep@ WHERE keeps)
+			SELECT count(*) INTO gone FROM gone;
+			over := over - gone;
+		END IF;
+		IF over > 0 THEN
+			WITH gone AS (DELETE FROM @table@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM @table@
+				WHERE state = 'blocked' ORDER BY id LIMIT over FOR UPDATE SKIP LOCKED)) RETURNING *),
+			kept AS (@keep@ WHERE keeps)
+			SELECT count(*) INTO gone FROM gone;
+			over := over - gone;
+		END IF;
+		EXIT WHEN over <= 0 OR over = before;
 	END LOOP;
-	IF over > 0 THEN
-		WITH gone AS (DELETE FROM @table@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM @table@
-			WHERE state IN ('later', 'leased') AND state = 'later' ORDER BY coalesce(lease_until, run_at)
-			LIMIT over FOR UPDATE SKIP LOCKED)) RETURNING *),
-		kept AS (@keep@ WHERE keeps)
-		SELECT count(*) INTO gone FROM gone;
-		over := over - gone;
-	END IF;
-	IF over > 0 THEN
-		WITH gone AS (DELETE FROM @table@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM @table@
-			WHERE state = 'blocked' ORDER BY id LIMIT over FOR UPDATE SKIP LOCKED)) RETURNING *),
-		kept AS (@keep@ WHERE keeps)
-		SELECT count(*) INTO gone FROM gone;
-	END IF;
 	PERFORM set_config('qbouncer.gone', why, true);
 	PERFORM set_config('qbouncer.tell', was, true);
 	PERFORM setval('@room@', ids + slack);

@@ -65,6 +65,17 @@ def test_the_next_of_a_group_goes_on(q):
     assert q.rows("SELECT id, state FROM queue.q_q ORDER BY id") == [(2, "ready"), (3, "blocked"), (4, "blocked")]
 
 
+def test_so_many_stay_though_groups_go_on(q):
+    """What goes lets the next one of its group be ready, which goes, too."""
+    q.rows("SELECT queue.alter('q', '{max_length}', '{10}')")
+    for group in "abc":
+        for i in range(2):
+            q.rows("SELECT queue.push('q', %s, \"group\" => %s)", str(i), group)
+    q.rows("SELECT queue.alter('q', '{max_length}', '{1}')")
+    q.push("q", "1")
+    assert len(ids(q)) == 1
+
+
 def test_a_key_is_free_again(q):
     q.rows("SELECT queue.push('q', '1', key => 'k')")
     q.push("q", "2", "3", "4")
