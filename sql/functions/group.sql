@@ -232,15 +232,19 @@ $body$, '@n@', number::text), '@keep@', queue._keep('@archive@', 'gone', 'expire
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
 	ours CONSTANT int8 := abs($2);
+	last timestamptz := newer;
 	top int8;
 	maker int8;
 	other int8;
 BEGIN
 	IF keep IS NOT NULL THEN
-		INSERT INTO queue.keys AS x (queue, key, until, job, version) VALUES (@n@, k, moment + keep, ours, newer)
+		IF newer IS NULL AND $2 < 0 THEN	-- an earlier push of this job has said it
+			last := (SELECT t.version FROM @table@ AS t WHERE t.id = ours);
+		END IF;
+		INSERT INTO queue.keys AS x (queue, key, until, job, version) VALUES (@n@, k, moment + keep, ours, last)
 			ON CONFLICT (queue, key) DO UPDATE SET job = ours,
 				until = CASE WHEN x.until > moment THEN greatest(x.until, moment + keep) ELSE moment + keep END,
-				version = CASE WHEN x.until > moment THEN coalesce(newer, x.version) ELSE newer END
+				version = CASE WHEN x.until > moment THEN coalesce(last, x.version) ELSE last END
 			WHERE x.until <= moment OR x.job = ours OR newer > x.version;
 		IF FOUND THEN
 			RETURN NULL;

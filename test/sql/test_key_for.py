@@ -203,6 +203,15 @@ def newer(session, payload, day, **named):
     return push(session, payload, on_duplicate="replace", newer="2026-01-%02d" % day, **named)
 
 
+def test_what_is_kept_later_remembers_the_time_of_before(q):
+    newer(q, "1", 3)
+    push(q, "2", keep_for="1 day", on_duplicate="replace")
+    assert jobs(q) == [(1, "2")]
+    finish(q)
+    assert newer(q, "3", 2) == 1 and jobs(q) == []
+    assert newer(q, "4", 4) == 2 and jobs(q) == [(2, "4")]
+
+
 def test_only_what_is_newer_replaces(q):
     assert newer(q, "1", 5) == 1
     assert newer(q, "2", 4) == 1 and newer(q, "3", 5) == 1
