@@ -45,7 +45,7 @@ def test_of_many_at_once_those_that_fit(proxy, db):
             for _ in range(3):
                 outcomes += [m.type for m in w.until("Z") if m.type in "CE"]
             w.close()
-        # none is refused before it is full; two batches that are under way at once do not see each other
+        # none is refused before it is full; a batch that goes beside one that takes longer than a second does not see that
         pushed = outcomes.count("C")
         assert pushed >= 17 and pushed + outcomes.count("E") == 30
         assert error(c, "QUEUE PUSH mail '1'").sqlstate == "QB004"
