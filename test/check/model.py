@@ -62,6 +62,7 @@ class Program(Pushes, Looks, Waits):
     """connect: makes a link; direct: a psycopg connection to the database past the proxy."""
 
     families, table = FAMILIES, TABLE
+    shown = 60        # of its statements, when something is wrong
 
     @staticmethod
     def new_state():
@@ -75,7 +76,7 @@ class Program(Pushes, Looks, Waits):
         self.patience = 15        # seconds, until the tables have to be right
         self.state = self.new_state()
         self.names = tuple(self.state.queues)
-        self.loose = False        # the limit of m may be exceeded by what was not seen
+        self.loose = set()        # queues whose max_length may be exceeded by what was not seen
         self.late = set()         # queues in which something has expired
         self.paused = set()
         self.script = []
@@ -86,7 +87,7 @@ class Program(Pushes, Looks, Waits):
     # --- running ----------------------------------------------------------------------------------
 
     def fail(self, text):
-        raise Mismatch("seed %r: %s\nthe last statements:\n%s" % (self.seed, text, "\n".join(self.script[-60:])))
+        raise Mismatch("seed %r: %s\nthe last statements:\n%s" % (self.seed, text, "\n".join(self.script[-self.shown:])))
 
     def run_one(self, c, sql, params=(), how=None):
         """(rows, tag) or the SQLSTATE."""
@@ -474,7 +475,8 @@ class Program(Pushes, Looks, Waits):
     def revived(self, tx, rows):
         for row in rows:
             self.state.revive(tx, row)
-            self.loose |= row.queue == "m"
+            if self.state.queues[row.queue].most:
+                self.loose.add(row.queue)
 
     def redrive(self, c):
         tx = self.tx(c)
@@ -726,7 +728,9 @@ def main(kind=Program):
     p.add_argument("--seconds", type=float, default=60)
     p.add_argument("--steps", type=int, default=400, help="statements of a program")
     p.add_argument("--seed", type=int, help="only this program")
+    p.add_argument("--shown", type=int, default=kind.shown, help="how many of its last statements are shown when something is wrong")
     a = p.parse_args()
+    kind.shown = a.shown
     with Cluster() as pg:
         pg.psql("CREATE ROLE app LOGIN; CREATE ROLE admin LOGIN")
         folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")

@@ -679,13 +679,6 @@ class Ordered(Program):
             self.find(c, [SINGLE], limit, grouped)
             self.note_consumer()
 
-    def answer_of(self, taker):
-        taker.c.link.patience = self.patience
-        try:
-            return super().answer_of(taker)
-        except Stuck:
-            self.fail("%s of %s gets nothing; the sessions are\n%s" % (taker.c.number, taker.queue, self.sessions()))
-
     def parked(self):
         self.connect.wait_parked(len(self.waiting) + len(self.batches), len(self.takers))
 

@@ -21,12 +21,13 @@ class Push:
         self.key = random.choice(("k1", "k2")) if random.random() < 0.2 else None
         self.group = random.choice(("g1", "g2")) if random.random() < 0.25 else None
         self.batch = random.choice(("b1", "b2")) if random.random() < 0.2 else None
-        self.keep = self.key and random.random() < 0.5
+        self.keep = 1 if self.key and random.random() < 0.5 else 0     # FOR so many days
         if self.keep:        # its time does not end here: few keys, or there would soon be no free one
             self.key = "f%d" % random.randrange(2)
         elif self.key and random.random() < 0.3:
             self.key = "f%d" % random.randrange(2)
         self.policy = random.choice((None, "IGNORE", "REPLACE", "RERUN", "ERROR")) if self.key else None
+        self.newer = None     # a time, as a text
         self.returning = random.random() < 0.4
         self.expires = None
         if random.random() < 0.1:
@@ -55,8 +56,9 @@ class Push:
         out = ""
         if self.key:
             out += " KEY " + value(self.key)
-            out += " FOR '1 day'" if self.keep else ""
+            out += " FOR '%d day'" % self.keep if self.keep else ""
             out += " ON DUPLICATE " + self.policy if self.policy else ""
+            out += " IF NEWER " + value(self.newer) if self.newer else ""
         if self.group:
             out += " GROUP " + value(self.group)
         if self.batch:
@@ -92,7 +94,6 @@ class Pushes:
     def pushed(self, tx, p):
         """Each job that counts, None where none does; or a SQLSTATE."""
         s, out = self.state, []
-        queue = s.queues[p.queue]
         old = s.with_key(tx, p.queue, p.key) if p.key else None
         if old and old.is_late():
             s.end(tx, [old], "expired")
@@ -100,38 +101,44 @@ class Pushes:
         if old:
             return self.pushed_again(tx, p, old)
         kept = s.keeper(tx, p.queue, p.key) if p.key else None
-        if kept is not None:
+        if kept is not None and not (p.newer and kept.version and p.newer > kept.version):
             if p.policy == "ERROR":
                 return "23505"
-            return [SimpleNamespace(id=s.id_of(tx, kept)) if p.returning else None]
-        if queue.most and s.unfinished(tx, p.queue) + p.n > queue.most:
+            return [SimpleNamespace(id=s.id_of(tx, kept.n)) if p.returning else None]
+        if self.is_too_much(tx, p):
             return "QB004"
         for _ in range(p.n):
             out.append(self.new_row(tx, p))
         return out
+
+    def is_too_much(self, tx, p):
+        most = self.state.queues[p.queue].most
+        return most and self.state.unfinished(tx, p.queue) + p.n > most
 
     def new_row(self, tx, p):
         s = self.state
         s.n += 1
         row = Row(s.n, p.queue, p.priority or 0, s.place(), "later" if p.later else "ready")
         row.key, row.group, row.expired = p.key, p.group, p.is_late()
-        row.headers, row.most, row.batch = p.headers, p.most, p.batch
+        row.headers, row.most, row.batch, row.version = p.headers, p.most, p.batch, p.newer
         if p.is_late():
             self.late.add(p.queue)
         s.insert(tx, row)
-        if p.keep:
-            tx.keep[p.queue, p.key] = row.n
+        tx.pushed[p.queue] = tx.pushed.get(p.queue, 0) + 1
+        if row.key:
+            s.keep_key(tx, row, p.keep, p.newer)
         return row
 
     def pushed_again(self, tx, p, old):
         policy = p.policy or "IGNORE"
         if policy == "ERROR":
             return "23505"
-        if policy == "IGNORE":
+        if policy == "IGNORE" or (p.newer and old.version and p.newer <= old.version):
             return [old if p.returning else None]
         row = self.state.change(tx, old)
-        if p.keep:
-            tx.keep[p.queue, p.key] = row.n
+        row.version = p.newer or row.version
+        if p.keep or p.newer:
+            self.state.keep_key(tx, row, p.keep, p.newer)
         leased = old.state == "leased"
         row.again = leased
         if policy == "RERUN":
@@ -162,7 +169,7 @@ class Pushes:
         if p is None:
             return
         sql, params = p.sql(self.words(p), [])
-        if self.random.random() < 0.2 and p.queue != "y" and not p.keep:
+        if self.random.random() < 0.2 and p.queue != "y" and not p.keep and not p.newer:
             sql, params = self.from_query(p)
         self.told(c, tx, p, sql, params)
 
@@ -187,7 +194,7 @@ class Pushes:
     def told(self, c, tx, p, sql, params, code=None):
         """Runs a statement that ends with this push. code: it fails with this before. True: it was done."""
         before = tx.snapshot()
-        loose = p.queue == "m" and self.loose
+        loose = p.queue in self.loose
         self.loosen(tx, p)
         jobs = code or self.pushed(tx, p)
         got = self.run_one(c, "QUEUE " + sql, params)
@@ -196,8 +203,8 @@ class Pushes:
         if isinstance(jobs, str):
             if got != jobs:
                 self.fail("wanted %s" % jobs)
-            if jobs == "QB004" and not any(r and r.queue == "m" for t in self.state.open for r in t.changes.values()):
-                self.loose = False
+            if jobs == "QB004" and not any(r and r.queue == p.queue for t in self.state.open for r in t.changes.values()):
+                self.loose.discard(p.queue)
             tx.restore(before)
             if c.tx:
                 c.tx.fail()
@@ -214,10 +221,10 @@ class Pushes:
 
     def loosen(self, tx, p):
         """Who does not see what others have pushed, or sees ends that are taken back, may exceed the limit."""
-        if p.queue != "m":
+        if not self.state.queues[p.queue].most:
             return
         mine = self.state.rows
         for t in self.state.open:
             for n, row in t.changes.items():
-                if (row is None or row.state == "dead") if t is tx else (row and row.queue == "m" and n not in mine):
-                    self.loose = True
+                if (row is None or row.state == "dead") if t is tx else (row and row.queue == p.queue and n not in mine):
+                    self.loose.add(p.queue)

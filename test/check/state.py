@@ -60,6 +60,7 @@ class Row:
         self.headers = self.most = None      # most: attempts, if the push said so
         self.cancelled = False
         self.delayed = state == "later"      # its time is to come, whatever its state
+        self.version = None   # IF NEWER: that of the last push
         self.again = False    # it runs once more after it is done
         self.expired = False  # it was of no use as soon as it was there
         self.died = None      # when, among the dead
@@ -86,6 +87,13 @@ class Row:
         return self.expired and self.state not in ("leased", "dead")
 
 
+class Kept:
+    """A key that is taken though its job may have ended: KEY ... FOR. until: of the model's clock."""
+
+    def __init__(self, n, until, version=None):
+        self.n, self.until, self.version = n, until, version
+
+
 class Tx:
     """changes: n -> Row, or None for one that is gone; kept: the same of the archive. The rows in it are locked,
     and keys and groups: "held" ones have to be waited for, behind "queued" ones there are only jobs that wait."""
@@ -95,7 +103,8 @@ class Tx:
         self.changes, self.kept = {}, {}
         self.ended = {}       # n -> how
         self.keys, self.held, self.queued = set(), set(), set()
-        self.keep = {}        # (queue, key) -> n, whose it stays when the job has ended
+        self.keep = {}        # (queue, key) -> Kept
+        self.pushed = {}      # queue -> how many jobs
         self.looks = []       # n of those that are behind others, to be looked at once more
         self.blocked = []     # groups with jobs that were blocked, to be looked at once more at the end
         self.done = set()     # tokens
@@ -107,11 +116,11 @@ class Tx:
 
     def snapshot(self):
         return [copy.copy(x) for x in (self.changes, self.kept, self.keys, self.held, self.queued, self.blocked,
-                                       self.done, self.keep, self.looks)] + [self.effects]
+                                       self.done, self.keep, self.looks, self.pushed)] + [self.effects]
 
     def restore(self, snapshot):
-        (self.changes, self.kept, self.keys, self.held, self.queued, self.blocked, self.done, self.keep, self.looks) = (
-            copy.copy(x) for x in snapshot[:-1])
+        (self.changes, self.kept, self.keys, self.held, self.queued, self.blocked, self.done, self.keep, self.looks,
+         self.pushed) = (copy.copy(x) for x in snapshot[:-1])
         self.effects = snapshot[-1]
 
     def fail(self):
@@ -129,7 +138,8 @@ class State:
         self.tokens = {}      # token -> n, of all times
         self.done = set()     # tokens that were done
         self.effects = 0
-        self.keep = {}        # (queue, key) -> n: KEY ... FOR
+        self.keep = {}        # (queue, key) -> Kept
+        self.days = 0         # that keys have grown older by the test's doing
         self.open = []        # transactions of others, and one's own
         self.n = self.position = 0
 
@@ -154,8 +164,19 @@ class State:
                      if (r.queue, r.key) == (queue, key) and r.state != "dead"), None)
 
     def keeper(self, tx, queue, key):
-        """The job that the key belongs to though it may have ended; or None."""
-        return tx.keep.get((queue, key), self.keep.get((queue, key)))
+        """Whose the key is though the job may have ended: a Kept; or None."""
+        kept = tx.keep.get((queue, key), self.keep.get((queue, key)))
+        return kept if kept is not None and kept.until > self.days else None
+
+    def keep_key(self, tx, row, days, newer):
+        """days: FOR. The key of a job that another one has left it is that one's still, unless this is newer."""
+        kept = self.keeper(tx, row.queue, row.key)
+        if kept is None and not days:
+            return
+        if kept is not None and kept.n != row.n and not (newer and kept.version and newer > kept.version):
+            return
+        until = max(self.days + days if days else 0, kept.until if kept is not None else 0)
+        tx.keep[row.queue, row.key] = Kept(row.n, until, row.version)
 
     def id_of(self, tx, n):
         """None: it was never told."""

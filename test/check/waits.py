@@ -6,7 +6,7 @@ Must not know: the other verbs.
 Entry points: Waits (wait, give_up, serve, is_awaited), a part of model.Program.
 """
 
-from links import Refused
+from links import Refused, Stuck
 from pgwire import cancel
 
 
@@ -45,10 +45,13 @@ class Waits:
         return bool(self.takers)
 
     def answer_of(self, taker):
+        taker.c.link.patience = self.patience
         try:
             got = taker.c.link.answer()
         except Refused as e:
             got = e.code
+        except Stuck:
+            self.fail("%s of %s gets nothing; the sessions are\n%s" % (taker.c.number, taker.queue, self.sessions()))
         self.script.append("%s of %s -> %r" % (taker.c.number, taker.queue, got))
         self.takers.remove(taker)
         return got

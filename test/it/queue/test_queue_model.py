@@ -1,4 +1,4 @@
-"""Random programs against a model: the same few each time. test/check/model.py and orders.py by themselves
+"""Random programs against a model: the same few each time. test/check/model.py, orders.py and limits.py by themselves
 make new ones."""
 
 import os
@@ -10,6 +10,7 @@ from tree import ROOT
 
 sys.path.insert(0, os.path.join(ROOT, "test", "check"))
 
+from limits import Limited  # noqa: E402
 from model import Mismatch, Program, linker  # noqa: E402
 from orders import Ordered  # noqa: E402
 
@@ -23,6 +24,12 @@ def test_a_program(proxy, db, direct, seed):
 def test_a_program_of_orders(proxy, db, direct, seed):
     """With what is between jobs: AFTER, GROUPED, a single consumer, dead_queue."""
     Ordered(linker(proxy, db), direct, seed).run(300)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4])
+def test_a_program_of_limits(proxy, db, direct, seed):
+    """With what holds jobs back, and how many there may be; of keys, of lengths, of queues, of groups, of all."""
+    Limited(linker(proxy, db), direct, seed).run(300)
 
 
 def test_a_wrong_answer_is_seen(proxy, db, direct):
