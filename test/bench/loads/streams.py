@@ -26,6 +26,7 @@ READERS = 10
 WORKERS = 4
 AT_ONCE = 100       # events of a transaction that fills
 LIMIT = 1000        # events of a delivery
+WORKED = 100        # events of a delivery, each of which is 10 ms of work that is not this server's
 LATENCIES = 200     # events whose way is measured
 PATIENCE = 60       # seconds after which they do not come any more
 
@@ -72,6 +73,12 @@ class Ours:
     def drain(self, seconds, limit):
         # a worker that finds nothing has come while another one had all that there was, and waits
         return self._read(0, "LIMIT %d%s" % (LIMIT, "" if self.workers == 1 else " WAIT '1 s'"), seconds, limit, self.workers)
+
+    def work(self, deliveries):
+        """Events per second whose deliveries are worked on while they are out."""
+        got = self.rig.client(self.pooler, "loop", self.workers, 600, deliveries * (WORKED + 1), 1, "", 1, 0,
+                              "QUEUE TAKE events FOR r0 LIMIT %d WAIT '1 s'" % WORKED, "SELECT 1, '%1' FROM pg_sleep(0.01)", "QUEUE DONE '%1'")
+        return (got["rows"] - got["turns"]) / got["seconds"]
 
     def wait(self, reader, seconds):
         """As many readers do that are in no hurry."""
@@ -269,6 +276,9 @@ def _round(rig, plan, c, got, psycopg2):
     c.fresh()
     _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
     got["drain"].append(c.drain(600, plan.events))
+    if isinstance(c, Ours):
+        _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
+        got["work"].append(c.work(plan.events // 2 // WORKED))
     got["beside"].append(_pushed_beside_readers(rig, c, max(plan.seconds / 2, 1)))
     way, behind = _latency(rig, c, psycopg2)
     got["way"].append(way)
@@ -278,7 +288,9 @@ def _round(rig, plan, c, got, psycopg2):
 def _goals(got, ours, parallel, theirs):
     goals = [Goal("ten consumers of a stream", "a push takes at most 3 % more", "%.1f %%" % (100 / median(got[ours]["beside"]) - 100)),
              Goal("from the commit of an event to its delivery", "p50 <= 1 ms", "%.2f ms" % median(got[ours]["behind"])),
-             Goal("%d workers of a subscription" % WORKERS, "faster than one", "%.2f x" % ratio_of(got[parallel]["drain"], got[ours]["drain"]))]
+             Goal("%d workers of a subscription" % WORKERS, "faster than one", "%.2f x" % ratio_of(got[parallel]["drain"], got[ours]["drain"])),
+             Goal("%d workers, 10 ms of work for each %d events" % (WORKERS, WORKED), "faster than one",
+                  "%.2f x" % ratio_of(got[parallel]["work"], got[ours]["work"]))]
     if theirs:
         goals = [Goal("push to a stream, %d clients" % CLIENTS, ">= 3 x pgq.insert_event",
                       "%.2f x" % ratio_of(got[ours]["push"], got[theirs[0]]["push"])),
@@ -289,7 +301,7 @@ def _goals(got, ours, parallel, theirs):
 
 def _measured(rig, plan, all_of_them, psycopg2):
     ours, parallel, *theirs = all_of_them
-    got = {c: {"push": [], "drain": [], "beside": [], "way": [], "behind": []} for c in all_of_them}
+    got = {c: {"push": [], "drain": [], "work": [], "beside": [], "way": [], "behind": []} for c in all_of_them}
     copied = []
     for order in turns(all_of_them, plan.side_rounds):
         for c in order:
@@ -308,7 +320,8 @@ def _measured(rig, plan, all_of_them, psycopg2):
         "deliveries of %d (of PgQ: between two ticks), with parallel by %d workers of it; COPY writes as many. Beside readers: the "
         "rate of pushes while %d consumers read all of it (MIN 100 WITHIN '50 ms'), by the rate without them, by turns. Way: 100 "
         "events per second, the median in ms, from before the push to the delivery; behind: from the answer to the push. PgQ is "
-        "called directly, its consumers poll each 2 ms (where pushes are measured each 50 ms)."
-        % (CLIENTS, plan.events, AT_ONCE, LIMIT, WORKERS, READERS),
+        "called directly, its consumers poll each 2 ms (where pushes are measured each 50 ms). A goal has workers that sleep 10 ms "
+        "on each delivery of %d before its DONE."
+        % (CLIENTS, plan.events, AT_ONCE, LIMIT, WORKERS, READERS, WORKED),
         ["", "push/s", "qbouncer is x", "read/s", "qbouncer is x", "beside readers", "way", "behind"], rows,
         _goals(got, ours, parallel, theirs))
