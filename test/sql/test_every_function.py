@@ -84,8 +84,9 @@ RIGHTS = {
 }
 
 
+@pytest.mark.parametrize("about", ["mail", "s", "orders"])
 @pytest.mark.parametrize("right", RIGHTS)
-def test_nobody_gets_or_changes_anything(db, world, right):
+def test_nobody_gets_or_changes_anything(db, world, right, about):
     """Who may push, publish or bind changes something by that, and is told nothing of what is there."""
     if RIGHTS[right]:
         db.rows(RIGHTS[right])
@@ -97,29 +98,21 @@ def test_nobody_gets_or_changes_anything(db, world, right):
     assert len(found) > 300
     for _, name, full, kinds, names, _ in found:
         names = list(names) + [""] * len(kinds)
-        tried = set()
-        for about in ("mail", "s", "orders"):
-            sql = "SELECT x::text FROM %s(%s) AS x" % (name, ", ".join(value(about, world, n, k) for n, k in zip(names, kinds)))
-            if sql in tried:
-                continue
-            tried.add(sql)
-            root.rows("BEGIN")
-            root.rows("SET LOCAL ROLE mallory")
-            root.rows("SET LOCAL lock_timeout = '1 s'")
-            root.rows("SET LOCAL statement_timeout = '20 s'")
-            root.notices.clear()
-            try:
-                said = repr(root.conn.execute(sql.encode()).fetchall())
-                calls += 1
-                root.rows("RESET ROLE")
-                if right == "none" and root.value(state) != before:
-                    seen.append("changed: " + sql)
-            except psycopg.Error as err:
-                said = repr([getattr(err.diag, part) for part in ("message_primary", "message_detail", "message_hint", "context")])
-                if err.sqlstate in ("57014", "XX000", None):
-                    seen.append("%s: %s %s" % (err.sqlstate, sql, err))
-            if SECRET in said or SECRET in repr(root.notices):
-                seen.append("told: %s: %s" % (sql, said[:200]))
-            root.rows("ROLLBACK")
+        sql = "SELECT x::text FROM %s(%s) AS x" % (name, ", ".join(value(about, world, n, k) for n, k in zip(names, kinds)))
+        root.rows("BEGIN; SET LOCAL ROLE mallory; SET LOCAL lock_timeout = '1 s'; SET LOCAL statement_timeout = '20 s'")
+        root.notices.clear()
+        try:
+            said = repr(root.conn.execute(sql.encode()).fetchall())
+            calls += 1
+            root.rows("RESET ROLE")
+            if right == "none" and root.value(state) != before:
+                seen.append("changed: " + sql)
+        except psycopg.Error as err:
+            said = repr([getattr(err.diag, part) for part in ("message_primary", "message_detail", "message_hint", "context")])
+            if err.sqlstate in ("57014", "XX000", None):
+                seen.append("%s: %s %s" % (err.sqlstate, sql, err))
+        if SECRET in said or SECRET in repr(root.notices):
+            seen.append("told: %s: %s" % (sql, said[:200]))
+        root.rows("ROLLBACK")
     assert seen == []
-    assert calls > 200
+    assert calls > 80
