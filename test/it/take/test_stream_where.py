@@ -49,6 +49,14 @@ def test_columns(c, where, found):
     assert fits(c, where)[1] == [str(n) for n in found]
 
 
+@pytest.mark.parametrize("where, pending", [("false", "3"), ("1 = 2", "3"), ("id < 0", "0"), ("payload IS NULL", "0")])
+def test_what_is_passed(c, where, pending):
+    """What the condition has seen. One that speaks of no event sees none."""
+    put(c, 1, 3)
+    assert fits(c, where) == (None, [])
+    assert c.rows("QUEUE SUBSCRIPTIONS orders")[0]["pending"] == pending
+
+
 @pytest.mark.parametrize("where, state", [("(id = 1) ) --", "42601"), ("()", "42601"), ("(1)", "42804"), ("(nothing = 1)", "42703"),
                                           ("(state = 'x')", "42703"), ("(priority = 1)", "42703"), ("(1/0 = 1)", "22012")])
 def test_what_is_none(c, where, state):
