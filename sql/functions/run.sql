@@ -379,9 +379,7 @@ BEGIN
 		RETURN statement;
 	END IF;
 	PERFORM queue._check_params(params::jsonb), queue._run_timeout(timeout::text), queue._run_keep(keep), queue._run_database(database);
-	IF queue._run_format(format, format_with) IS NOT NULL AND alone THEN
-		PERFORM queue._bad_handler('0A000', 'with NO TRANSACTION rows are not kept', 'Without FORMAT, or without NO TRANSACTION.');
-	END IF;
+	PERFORM queue._run_format(format, format_with);
 	RETURN jsonb_build_object('sql', statement) || CASE WHEN params IS NULL THEN '{}'
 		ELSE jsonb_build_object('params', params::jsonb) END || CASE WHEN alone THEN '{"transaction": false}' ELSE '{}' END::jsonb
 		|| CASE WHEN timeout IS NULL THEN '{}' ELSE jsonb_build_object('timeout', timeout::text) END
@@ -441,9 +439,6 @@ BEGIN
 	END IF;
 	IF payload ?| '{format,with}' THEN
 		format := queue._run_format(payload ->> 'format', payload -> 'with');
-		IF alone AND format IS NOT NULL THEN
-			PERFORM queue._bad_handler('0A000', 'without a transaction rows are not kept', 'There is no "format" beside "transaction": false.');
-		END IF;
 	END IF;
 	IF payload ? 'database' THEN
 		database := queue._run_database(payload ->> 'database');
@@ -552,22 +547,23 @@ BEGIN
 		PERFORM queue._end_orphan(session);
 	END IF;
 	RETURN QUERY SELECT 'timeout', (extract(epoch FROM job.timeout) * 1000)::int8::text WHERE job.timeout IS NOT NULL
-		UNION ALL SELECT 'keep', job.keep WHERE job.keep IS NOT NULL;
+		UNION ALL SELECT 'keep', job.keep WHERE job.keep IS NOT NULL
+		UNION ALL SELECT f.key, f.value FROM jsonb_each_text(job.format) AS f WHERE f.key <> 'force_quote'
+		UNION ALL SELECT CASE WHEN f = '*' THEN 'force_all' ELSE 'force_quote' END, f FROM jsonb_array_elements_text(job.format -> 'force_quote') AS f;
 	IF job.alone THEN
 		RETURN QUERY VALUES ('alone', job.sql), ('session', session);
 	ELSE
 		IF there IS NULL THEN
 			PERFORM set_config('application_name', session, true);
 		END IF;
-		RETURN QUERY SELECT f.key, f.value FROM jsonb_each_text(job.format) AS f WHERE f.key <> 'force_quote'
-			UNION ALL SELECT CASE WHEN f = '*' THEN 'force_all' ELSE 'force_quote' END, f FROM jsonb_array_elements_text(job.format -> 'force_quote') AS f
-			UNION ALL VALUES ('began', (extract(epoch FROM now()) * 1000000)::int8::text), ('sql', job.sql);
+		RETURN QUERY VALUES ('began', (extract(epoch FROM now()) * 1000000)::int8::text), ('sql', job.sql);
 	END IF;
 	RETURN QUERY SELECT 'value', v FROM unnest(job.params) AS v;
 END
 $$;
 
--- DONE of a job of SQL, with this outcome of its statements.
+-- DONE of a job of SQL, with this outcome of its statements. Also for the proxy, of one whose statement was carried out by
+-- itself.
 CREATE OR REPLACE FUNCTION queue._run_done(token text, outcome jsonb, keep text) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -61,6 +61,8 @@ struct task *alone_submit(struct slot *s, const struct task_ops *ops)
 		.arg = s,
 		.settings = settings,
 		.sql = a->sql,
+		.describe = true,
+		.row_max = RUN_ROWS_MAX,
 		.oids = any,
 		.n_params = a->n,
 		.params = params,
@@ -76,6 +78,7 @@ struct task *alone_submit(struct slot *s, const struct task_ops *ops)
 		task_settings_name(settings, a->name))
 		t = task_submit(s->pool, &spec);
 	task_settings_free(&settings);
+	run_sql_alone(s->script);
 	a->sent = t != NULL;
 	return t;
 }

@@ -33,7 +33,7 @@ void heard_notice(void *arg, const uint8_t *body, size_t len)
 	told_notice(&s->told, &n);
 }
 
-void heard_tag(void *arg, const uint8_t *body, size_t len)
+static void heard_tag(void *arg, const uint8_t *body, size_t len)
 {
 	struct slot *s = arg;
 
@@ -145,7 +145,7 @@ void heard_step_row(void *arg, const uint8_t *body, size_t len)
 		run_sql_row(s, body, len);
 }
 
-void heard_tag_there(void *arg, const uint8_t *body, size_t len)
+void heard_step_tag(void *arg, const uint8_t *body, size_t len)
 {
 	heard_tag(arg, body, len);
 	run_sql_tag(arg, body, len);

@@ -33,8 +33,7 @@ void job_stop(struct slot *s);
 bool heard_start(void *arg, bool engine);
 void heard_notice(void *arg, const uint8_t *body, size_t len);
 void heard_error(void *arg, const uint8_t *body, size_t len);
-void heard_tag(void *arg, const uint8_t *body, size_t len);
-void heard_tag_there(void *arg, const uint8_t *body, size_t len);
+void heard_step_tag(void *arg, const uint8_t *body, size_t len);
 void heard_batch_row(void *arg, const uint8_t *body, size_t len);
 void heard_look_row(void *arg, const uint8_t *body, size_t len);
 void heard_step_row(void *arg, const uint8_t *body, size_t len);
@@ -45,8 +44,10 @@ void outcome_let_go(void *arg, const char *token);
 /* Its transaction was committed, in which it ended so; and those of all of a batch. */
 void outcome_of_job(struct slot *s, const char *token, enum outcome outcome);
 void outcome_of_batch(struct slot *s);
-/* It was done, and that is still to be said. */
+/* It was done, and that is still to be said; what is known of its rows is not. */
 void outcome_say_done(struct slot *s);
+/* The lease is gone. */
+bool outcome_is_of_lease(const struct pg_error *err);
 void outcome_failed(struct slot *s, const struct pg_error *err);
 /* The answer to DONE or FAIL. */
 void outcome_said(struct slot *s, const struct pg_error *err);
@@ -61,8 +62,7 @@ MUST_CHECK bool there_look(struct there **p, const char *name, const struct wire
 void there_free(struct there **p);
 /* In which pool; NULL: err says why it cannot be. */
 struct pool *there_pool(const struct slot *s, struct pg_error *err);
-/* Its statements are carried out there; they were, and it is done. NULL: memory. */
+/* Its statements are carried out there. NULL: memory. */
 struct task *there_submit(struct slot *s, struct pool *pool, const struct task_ops *ops);
-struct task *there_submit_end(struct slot *s, const struct task_ops *ops);
 
 #endif

@@ -31,21 +31,36 @@ static bool goes_on_with(struct slot *s, struct task *t)
 	return true;
 }
 
-/* It is done there, and cannot be ended any more. */
+/* DONE, with its rows, was refused, or is lost: it is said again, without them. A job that has been carried out is not
+ * carried out once more for that. */
+static void done_said(void *arg, const struct pg_error *err)
+{
+	struct slot *s = arg;
+
+	if (err == NULL || s->alone == NULL || outcome_is_of_lease(err)) {
+		run_done(s, err);
+		return;
+	}
+	s->task = NULL;
+	outcome_say_done(s);
+	slots_end_one();
+}
+
+/* It is done, and cannot be ended any more. */
 static bool submit_end(struct slot *s)
 {
-	static const struct task_ops ops = {.done = run_done};
+	static const struct task_ops ops = {.done = done_said};
 
 	s->state = SLOT_FAILS;
 	s->outcome = OUTCOME_DONE;
-	return goes_on_with(s, there_submit_end(s, &ops));
+	return goes_on_with(s, run_sql_submit_done(s, &ops));
 }
 
 static bool go_there(struct slot *s)
 {
 	static const struct task_ops ops = {.row = run_sql_row,
 		.columns = run_sql_columns,
-		.tag = heard_tag_there,
+		.tag = heard_step_tag,
 		.next = run_sql_next,
 		.done = run_done,
 		.starts = heard_start,
@@ -56,12 +71,8 @@ static bool go_there(struct slot *s)
 
 	if (s->script == NULL) /* it was no queue of SQL when it was taken */
 		return false;
-	if (s->there->sent && s->alone == NULL)
+	if (s->there->sent)
 		return submit_end(s);
-	if (s->there->sent) {
-		outcome_say_done(s);
-		return true;
-	}
 	pool = there_pool(s, &err);
 	if (pool == NULL) {
 		outcome_failed(s, &err);
@@ -73,12 +84,18 @@ static bool go_there(struct slot *s)
 
 static bool submit_alone(struct slot *s)
 {
-	static const struct task_ops ops = {.done = run_done,
+	static const struct task_ops ops = {.row = run_sql_row,
+		.columns = run_sql_columns,
+		.tag = heard_step_tag,
+		.done = run_done,
 		.starts = heard_start,
-		.tag = heard_tag,
 		.notice = heard_notice,
 		.error = heard_error};
 
+	if (s->script == NULL) /* it was no queue of SQL when it was taken */
+		return false;
+	if (s->alone->sent)
+		return submit_end(s);
 	s->started = false;
 	return goes_on_with(s, alone_submit(s, &ops));
 }
@@ -99,11 +116,8 @@ static void run_succeeded(struct slot *s)
 		slot_rest(s, 0);
 		return;
 	case OUTCOME_ALONE:
-		if (s->alone != NULL && s->alone->sent) {
-			outcome_say_done(s);
-			return;
-		}
-		if ((s->there == NULL || !s->there->sent) && (s->lost || s->late)) {
+		if ((s->there != NULL ? !s->there->sent : s->alone == NULL || !s->alone->sent) &&
+			(s->lost || s->late)) {
 			/* its end was asked for, and came too late for the look */
 			pg_error_set(&ended, "57014", "not begun");
 			outcome_failed(s, &ended);

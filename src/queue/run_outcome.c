@@ -28,7 +28,7 @@ static void keep_error(struct slot *s, const struct pg_error *err)
 		told_put(&s->told, s->error, sizeof(s->error));
 }
 
-static bool is_of_lease(const struct pg_error *err)
+bool outcome_is_of_lease(const struct pg_error *err)
 {
 	return strcmp(err->sqlstate, "QB001") == 0 || strcmp(err->sqlstate, "QB002") == 0;
 }
@@ -153,7 +153,7 @@ static bool say_plainly(struct slot *s, const struct pg_error *err)
 void outcome_said(struct slot *s, const struct pg_error *err)
 {
 	INVARIANT(s->state == SLOT_FAILS, "an answer to what was not said");
-	if (err != NULL && is_of_lease(err)) {
+	if (err != NULL && outcome_is_of_lease(err)) {
 		/* cancelled; or somebody else has ended it, or it was done */
 		outcome_let_go(s, s->token);
 		err = NULL;

@@ -203,7 +203,8 @@ static void send_statement(struct slot *s, const struct sql_text *t)
 	mem_free(sql);
 }
 
-void run_sql_outcome(const struct slot *s, struct buf *ret)
+/* Memory may have failed there. */
+static void put_outcome(const struct slot *s, struct buf *ret)
 {
 	INVARIANT(s->script != NULL, "the outcome of a job that is no SQL");
 	run_rows_outcome(&s->script->rows, ret);
@@ -211,7 +212,7 @@ void run_sql_outcome(const struct slot *s, struct buf *ret)
 	buf_putc(ret, '}');
 }
 
-const char *run_sql_keep(const struct slot *s)
+static const char *keep_of(const struct slot *s)
 {
 	static const char *const words[] = {[KEEP_RESULT] = "result",
 		[KEEP_ALWAYS] = "always",
@@ -225,7 +226,7 @@ static void send_done(struct slot *s)
 {
 	struct run_sql *r = s->script;
 	struct buf outcome = BUF_INIT;
-	const char *keep = run_sql_keep(s);
+	const char *keep = keep_of(s);
 	struct bind_param params[4];
 	const struct task_spec spec = {.sql = queue_calls[CALL_RUN_END].sql,
 		.oids = queue_calls[CALL_RUN_END].oids,
@@ -234,7 +235,7 @@ static void send_done(struct slot *s)
 		.behind = "COMMIT"};
 
 	INVARIANT(!r->failed && s->token[0] != '\0', "DONE of a job that has failed, or of none");
-	run_sql_outcome(s, &outcome);
+	put_outcome(s, &outcome);
 	params[0] = (struct bind_param){
 		.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)};
 	params[1] = (struct bind_param){
@@ -251,6 +252,52 @@ static void send_done(struct slot *s)
 		(void)go_on(s, &spec, false);
 	}
 	buf_free(&outcome);
+}
+
+void run_sql_alone(struct run_sql *r)
+{
+	INVARIANT(r->statement == 0, "a job that is one statement has had others");
+	r->step = STEP_ALONE;
+	r->commits = false;
+	r->tag[0] = '\0';
+}
+
+/* A statement of ours, however long the job was: a server that does not answer to it is given up. Then it is not known
+ * whether it is done, and FAIL says so, or has it carried out again. */
+struct task *run_sql_submit_done(struct slot *s, const struct task_ops *ops)
+{
+	enum call_id call = s->there != NULL ? CALL_RAN_THERE : CALL_RAN_ALONE;
+	const char *keep = keep_of(s);
+	struct run_sql *r = s->script;
+	struct buf outcome = BUF_INIT;
+	struct bind_param params[3];
+	struct task_settings *settings = task_settings_of_pool(s->pool);
+	struct task *t = NULL;
+	struct task_spec spec = {.ops = ops,
+		.arg = s,
+		.settings = settings,
+		.sql = queue_calls[call].sql,
+		.oids = queue_calls[call].oids,
+		.n_params = (int)ARRAY_LEN(params),
+		.params = params,
+		.time = TASK_SLOW,
+		.stays = true};
+
+	INVARIANT(!r->failed && s->token[0] != '\0', "a job is done that was not carried out");
+	if (r->step == STEP_ALONE)
+		run_rows_ended(&r->rows, r->tag);
+	r->step = STEP_OVER;
+	put_outcome(s, &outcome);
+	params[0] = (struct bind_param){
+		.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)};
+	params[1] = (struct bind_param){.data = outcome.data, .len = (int32_t)outcome.len};
+	params[2] =
+		(struct bind_param){.data = (const uint8_t *)keep, .len = (int32_t)strlen(keep)};
+	if (!buf_failed(&outcome) && settings != NULL && task_settings_utf8(settings))
+		t = task_submit(s->pool, &spec);
+	buf_free(&outcome);
+	task_settings_free(&settings);
+	return t;
 }
 
 static void next_statement(struct slot *s)
@@ -325,9 +372,10 @@ static void before_ended(struct slot *s)
 		return;
 	r->step = STEP_BEGIN;
 	if (a != NULL) {
-		r->step = STEP_OVER;
+		run_sql_alone(r);
 		spec = (struct task_spec){.sql = a->sql,
-			.row_max = 1, /* none are kept */
+			.describe = true,
+			.row_max = RUN_ROWS_MAX,
 			.oids = any,
 			.n_params = a->n,
 			.params = params};
@@ -377,6 +425,9 @@ void run_sql_next(void *arg, char tx, const struct pg_error *err)
 			fail(r, "25000", "the transaction of the job was not committed");
 		if (tx != 'I' && r->step == STEP_DONE)
 			end_transaction(s, false);
+		break;
+	case STEP_ALONE:
+		break;
 	}
 }
 
@@ -386,7 +437,7 @@ void run_sql_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct slot *s = arg;
 
-	if (s->script->step == STEP_STATEMENTS)
+	if (s->script->step == STEP_STATEMENTS || s->script->step == STEP_ALONE)
 		run_rows_add(&s->script->rows, body, len);
 }
 
@@ -396,7 +447,8 @@ void run_sql_columns(void *arg, const uint8_t *body, size_t len)
 	struct run_sql *r = s->script;
 	struct pg_error err;
 
-	if (r->step != STEP_STATEMENTS || run_rows_columns(&r->rows, body, len, &err) || r->failed)
+	if ((r->step != STEP_STATEMENTS && r->step != STEP_ALONE) ||
+		run_rows_columns(&r->rows, body, len, &err) || r->failed)
 		return;
 	r->failed = true;
 	r->err = err;

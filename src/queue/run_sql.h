@@ -20,6 +20,7 @@ enum run_step {
 	STEP_STATEMENTS, /* one after the other */
 	STEP_DONE,       /* and COMMIT */
 	STEP_OVER,       /* ROLLBACK, or the COMMIT of what is no such job */
+	STEP_ALONE,      /* its one statement, in no transaction of ours */
 };
 
 struct run_sql {
@@ -40,6 +41,8 @@ struct run_sql {
 };
 
 struct slot;
+struct task;
+struct task_ops;
 
 struct run_sql *run_sql_new(void); /* NULL without memory */
 void run_sql_free(struct run_sql **p);
@@ -50,8 +53,9 @@ void run_sql_row(void *arg, const uint8_t *body, size_t len);
 void run_sql_columns(void *arg, const uint8_t *body, size_t len);
 void run_sql_tag(void *arg, const uint8_t *body, size_t len);
 void run_sql_next(void *arg, char tx, const struct pg_error *err);
-/* What is known of them is no more to be added to. Memory may have failed there. */
-void run_sql_outcome(const struct slot *s, struct buf *ret);
-const char *run_sql_keep(const struct slot *s);
+/* Its one statement, which is sent by itself: rows may come. */
+void run_sql_alone(struct run_sql *r);
+/* It was not carried out in the transaction of its DONE: that is said now, with its outcome. NULL: memory. */
+struct task *run_sql_submit_done(struct slot *s, const struct task_ops *ops);
 
 #endif

@@ -135,36 +135,3 @@ struct task *there_submit(struct slot *s, struct pool *pool, const struct task_o
 	w->sent = t != NULL;
 	return t;
 }
-
-/* A statement of ours, however long the job was: a server that does not answer to it is given up. Then it is not known
- * whether it is done, and FAIL says so, or has it carried out again. */
-struct task *there_submit_end(struct slot *s, const struct task_ops *ops)
-{
-	const char *keep = run_sql_keep(s);
-	struct buf outcome = BUF_INIT;
-	struct bind_param params[3];
-	struct task_settings *settings = task_settings_of_pool(s->pool);
-	struct task *t = NULL;
-	struct task_spec spec = {.ops = ops,
-		.arg = s,
-		.settings = settings,
-		.sql = queue_calls[CALL_RAN_THERE].sql,
-		.oids = queue_calls[CALL_RAN_THERE].oids,
-		.n_params = (int)ARRAY_LEN(params),
-		.params = params,
-		.time = TASK_SLOW,
-		.stays = true};
-
-	INVARIANT(s->there->sent && !s->script->failed, "a job is done that was not carried out");
-	run_sql_outcome(s, &outcome);
-	params[0] = (struct bind_param){
-		.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)};
-	params[1] = (struct bind_param){.data = outcome.data, .len = (int32_t)outcome.len};
-	params[2] =
-		(struct bind_param){.data = (const uint8_t *)keep, .len = (int32_t)strlen(keep)};
-	if (!buf_failed(&outcome) && settings != NULL && task_settings_utf8(settings))
-		t = task_submit(s->pool, &spec);
-	buf_free(&outcome);
-	task_settings_free(&settings);
-	return t;
-}

@@ -812,6 +812,7 @@ static const struct {
 	{"queue._run_job(", serve_run_job},
 	{"queue._run_end(", serve_run_end},
 	{"queue._ran_there(", serve_run_end},
+	{"queue._run_done(", serve_run_end},
 	{"queue._run_batch(", serve_run_batch},
 	{"queue._fail(", serve_back},
 	{"queue._release(", serve_back},

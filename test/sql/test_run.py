@@ -117,7 +117,6 @@ def test_sql(db):
         assert db.rows("SELECT state, result FROM queue.await(%s)", job["token"]) == [("done", {"tag": "X", "count": 0})]
     for payload, code in (("1", "22023"), ('{"sql": 1}', "22023"), ("{}", "22023"), ('{"sql": "SELECT 1", "fromat": "csv"}', "0A000"),
                           ('{"sql": "SELECT 1", "format": "xml"}', "22023"), ('{"sql": "SELECT 1", "with": {}}', "22023"),
-                          ('{"sql": "SELECT 1", "format": "csv", "transaction": false}', "0A000"),
                           ('{"sql": "SELECT 1", "params": 1}', "22023"), (json.dumps({"sql": "SELECT 1", "params": [1] * 21}), "54023")):
         db.push("q", payload)
         (job,) = db.take("q")
@@ -343,6 +342,11 @@ def test_no_transaction_is_the_proxys(db):
     assert db.rows("SELECT * FROM queue._run_job(%s, 'public', false)", job["token"]) == [
         ("q", "alone", "VACUUM"), ("q", "session", "qbouncer q 1-1"), ("q", "value", "1"), ("q", "value", None), ("q", "value", '{"a": 2}')]
     assert db.value("SELECT state FROM queue.q_q") == "leased"
+    db.rows("SELECT queue.run('q', 'SELECT 1', no_transaction => true, keep => 'none', format => 'csv', format_with => '{\"delimiter\": \";\"}')")
+    (job,) = db.take("q")
+    told = db.rows("SELECT ended, sql FROM queue._run_job(%s, 'public', false)", job["token"])
+    assert told[0] == ("keep", "none") and told[-2:] == [("alone", "SELECT 1"), ("session", "qbouncer q 1-2")]
+    assert {("format", "csv"), ("delimiter", ";"), ("header", "false")} < set(told[1:-2])
     db.push("q", '{"sql": "VACUUM", "transaction": 0}')
     (job,) = db.take("q")
     db.fails("22023", RUN, job["token"], "public")

@@ -20,10 +20,6 @@ def test_what_is_refused(q, format, given):
     q.fails("22023", "SELECT queue.run('q', 'SELECT 1', format => %s, format_with => %s)", format, json.dumps(given) if given is not None else None)
 
 
-def test_without_a_transaction(q):
-    q.fails("0A000", "SELECT queue.run('q', 'SELECT 1', format => 'csv', no_transaction => true)")
-
-
 @pytest.mark.parametrize("given, want", [
     ("*", ["*"]), ("", []), ("a", ["a"]), ("(A, b)", ["a", "b"]), ('"B, ""c""", d', ['B, "c"', "d"]), (["B c", "d"], ["B c", "d"]), ([], [])])
 def test_columns_to_quote(q, given, want):

@@ -535,7 +535,9 @@ def test_rows_as_csv(runner, direct):
     results = "SELECT count(*) FROM queue.a_nightly WHERE result ->> 'csv' = %s"
     wait_for(lambda: value(direct, results, want) == 2, "the result of the schedule's")
     assert error(c, "QUEUE RUN 'SELECT 1' ON nightly FORMAT csv WITH (headr = true)").sqlstate == "22023"
-    assert error(c, "QUEUE RUN 'SELECT 1' ON nightly FORMAT csv NO TRANSACTION").sqlstate == "0A000"
+    (job,) = c.rows("QUEUE RUN '%s' ON nightly %s NO TRANSACTION RETURNING JOB" % (sql, how))
+    (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20 s'" % job["job"])
+    assert json.loads(end["result"]) == {"tag": "SELECT 2", "count": 2, "csv": want}
     assert error(c, "QUEUE RUN 'SELECT 1' ON nightly WITH (header = true)").sqlstate == "22023"
 
 
@@ -543,11 +545,66 @@ def test_what_no_transaction_has_told(runner):
     _, c = runner
     tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1)")
     for sql, want in [
-            ("INSERT INTO app.done VALUES (1), (2)", {"tag": "INSERT 0 2"}), ("VACUUM app.done", {"tag": "VACUUM"}), ("", {"tag": ""}),
-            ("DO $$BEGIN RAISE WARNING 'a \"b\"'; END$$", {"tag": "DO", "notices": 'WARNING:  a "b"'})]:
+            ("INSERT INTO app.done VALUES (1), (2)", {"tag": "INSERT 0 2", "count": 2}), ("VACUUM app.done", {"tag": "VACUUM", "count": 0}), ("", {"tag": "", "count": 0}),
+            ("DO $$BEGIN RAISE WARNING 'a \"b\"'; END$$", {"tag": "DO", "count": 0, "notices": 'WARNING:  a "b"'}),
+            ("SELECT 1 AS a, NULL AS b, ARRAY[1, 2] AS c, '{\"x\": 1}'::jsonb AS j", {"tag": "SELECT 1", "count": 1, "rows": [{"a": 1, "b": None, "c": [1, 2], "j": {"x": 1}}]}),
+            ("INSERT INTO app.done VALUES (3) RETURNING n", {"tag": "INSERT 0 1", "count": 1, "rows": [{"n": 3}]}),
+            ("SELECT 1 AS a WHERE false", {"tag": "SELECT 0", "count": 0, "rows": []})]:
         (job,) = c.rows("QUEUE RUN '%s' ON nightly NO TRANSACTION RETURNING JOB" % sql.replace("'", "''"))
         (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20s'" % job["job"])
         assert (end["state"], json.loads(end["result"])) == ("done", want), end
+
+
+def test_rows_of_no_transaction(runner, direct):
+    """Types that were made here, a procedure that commits and has a result, texts; and no more than there is room for."""
+    _, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1)")
+    c.simple("CREATE TYPE app.pair AS (a int, b text); CREATE PROCEDURE app.counts(INOUT n int) LANGUAGE plpgsql AS $$BEGIN "
+             "INSERT INTO app.done VALUES (n); COMMIT; n := n + 1; END$$")
+
+    def result(sql, more=""):
+        (job,) = c.rows("QUEUE RUN '%s' ON nightly NO TRANSACTION %s RETURNING JOB" % (sql.replace("'", "''"), more))
+        (end,) = c.rows("QUEUE AWAIT '%s' WAIT '60s'" % job["job"])
+        assert (end["state"], end["error"]) == ("done", None)
+        return json.loads(end["result"])
+
+    assert result("SELECT ROW(1, 'x')::app.pair AS p")["rows"] == [{"p": {"a": 1, "b": "x"}}]
+    assert result("CALL app.counts($1)", "PARAMS '[5]'") == {"tag": "CALL", "count": 1, "rows": [{"n": 6}]}
+    assert result("SELECT 1 AS a", "FORMAT text")["text"] == " a \n---\n 1\n(1 row)\n\n"
+    assert result("SELECT 1 AS a", "FORMAT csv WITH (header = true, force_quote = '*')")["csv"] == 'a\n"1"\n'
+    many = result("SELECT n, repeat('x', 50) AS x FROM generate_series(1, 100000) AS n")
+    assert (many["count"], many["cut"]) == (100000, True) and 10000 < len(many["rows"]) < 20000 and len(json.dumps(many)) < 1200000
+    assert result("SELECT repeat('x', 3000000) AS x") == {"tag": "SELECT 1", "count": 1, "cut": True, "rows": []}
+
+
+@pytest.mark.parametrize("how", ["", " NO TRANSACTION"])
+def test_what_is_kept_whatever_its_queue_keeps(runner, direct, how):
+    _, c = runner
+    for name, retain in (("all", "1 h"), ("nothing", "0")):
+        tag(c, "QUEUE CREATE \"%s\" WITH (run = sql, max_attempts = 1, retain_done = '%s')" % (name, retain))
+        for keep, kept in (("RESULT", True), ("ALWAYS", True), ("ERROR", False), ("NONE", False)):
+            (job,) = c.rows("QUEUE RUN 'SELECT 1 AS n' ON \"%s\"%s KEEP %s RETURNING JOB" % (name, how, keep))
+            id = job["job"].split("-")[1]
+            wait_for(lambda id=id, name=name: value(direct, 'SELECT count(*) FROM queue."q_%s" WHERE id = %%s' % name, id) == 0, "its end")
+            assert value(direct, 'SELECT count(*) FROM queue."a_%s" WHERE id = %%s' % name, id) == kept, (name, keep)
+
+
+@pytest.mark.parametrize("lost", ["cut", "silent", "never"])
+def test_the_done_of_no_transaction_is_lost(qbouncer, cluster, db, direct, lost):
+    """What was carried out is not carried out again for that: DONE is said once more."""
+    with Relay(cluster.port) as relay:
+        proxy = qbouncer(databases={db: "host=127.0.0.1 port=%d" % relay.port}, queue_engine_timeout="500ms", server_tls_sslmode="disable")
+        with proxy.wire(db) as c:
+            c.simple(NOTE)
+            tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 5, retry = 'fixed 1ms')")
+            assert ends(c, "QUEUE RUN 'SELECT 1' ON nightly NO TRANSACTION") == ("done", None)
+            relay.arm(b"queue._run_done", lost)
+            tag(c, "QUEUE RUN 'INSERT INTO app.done VALUES (1) RETURNING n' ON nightly NO TRANSACTION")
+            assert relay.lost.wait(20)
+            all_done(direct, "nightly")
+            wait_for(lambda: proxy.console("SHOW RUNNING") == [], "its end")
+            assert rows(direct) == [1]
+            assert ends(c, "QUEUE RUN 'SELECT 1' ON nightly NO TRANSACTION") == ("done", None)
 
 
 STAYS = """

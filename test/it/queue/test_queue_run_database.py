@@ -237,8 +237,12 @@ def test_a_failure_at_the_commit(two, reports):
 
 def test_no_transaction(two, reports):
     _, c = two
-    assert result(end_of(c, "VACUUM effect", "DATABASE reports NO TRANSACTION")) == {"tag": "VACUUM"}
-    assert result(end_of(c, "INSERT INTO effect VALUES ($1)", "PARAMS '[5]' DATABASE reports NO TRANSACTION")) == {"tag": "INSERT 0 1"}
+    assert result(end_of(c, "VACUUM effect", "DATABASE reports NO TRANSACTION")) == {"tag": "VACUUM", "count": 0}
+    assert result(end_of(c, "INSERT INTO effect VALUES ($1)", "PARAMS '[5]' DATABASE reports NO TRANSACTION")) == {"tag": "INSERT 0 1", "count": 1}
+    assert result(end_of(c, "SELECT n, who FROM effect", "DATABASE reports NO TRANSACTION"))["rows"] == [{"n": 5, "who": "app"}]
+    assert result(end_of(c, "SELECT n FROM effect", "DATABASE reports NO TRANSACTION FORMAT csv WITH (header = true)"))["csv"] == "n\n5\n"
+    many = result(end_of(c, "SELECT repeat('x', 100) AS x FROM generate_series(1, 100000)", "DATABASE reports NO TRANSACTION"))
+    assert (many["count"], many["cut"]) == (100000, True) and len(json.dumps(many)) < 1200000
     reports.execute("CREATE PROCEDURE steps(n int) LANGUAGE plpgsql AS $$BEGIN INSERT INTO effect VALUES (n); COMMIT; INSERT INTO effect VALUES (n + 1); END$$")
     assert end_of(c, "CALL steps(8)", "DATABASE reports NO TRANSACTION")["state"] == "done"
     assert effects(reports) == [5, 8, 9]
