@@ -30,7 +30,6 @@ KEYED, FULL, DROPS, LOOP = "a", "b", "o", "x"
 LIMITED, GROUPED = ("l", "n"), ("g", "f")
 WAITING = ("ready", "later", "blocked")
 MANY = 10 ** 6
-VERSIONS = ["2026-01-0%d 00:00:00+00" % d for d in range(1, 6)]
 
 
 class Limits(Queue):
@@ -308,7 +307,7 @@ class Limited(Program):
         if p.keep:
             p.keep = self.random.choice((1, 3))
         if p.policy == "REPLACE" and self.random.random() < 0.6:
-            p.newer = self.random.choice(VERSIONS)
+            p.newer = self.version()
         if p.queue == DROPS:
             p.group = None
             row = Row(0, p.queue, 0, 0, "ready")
@@ -316,6 +315,11 @@ class Limited(Program):
             if not self.state.is_free(tx, row) or self.is_unsure(tx, p):
                 return None
         return p
+
+    def version(self):
+        """They become newer, but some are overtaken."""
+        n = len(self.script) // 10 + self.random.randrange(4)
+        return "2026-01-01 %02d:%02d:00+00" % divmod(n, 60)
 
     def is_unsure(self, tx, p):
         """Is it somebody else's matter, too, which jobs go? What is handed over to one who waits runs, and stays."""
@@ -345,7 +349,7 @@ class Limited(Program):
         if p is None:
             return
         if p.policy != "REPLACE" and self.random.random() < 0.4:
-            p.policy, p.newer = "REPLACE", self.random.choice(VERSIONS + [None] * 5)
+            p.policy, p.newer = "REPLACE", self.version() if self.random.random() < 0.5 else None
         sql, params = p.sql(self.words(p), [])
         self.told(c, tx, p, sql, params)
 
