@@ -193,19 +193,12 @@ static void on_done(void *arg, const struct pg_error *err)
 
 static bool send_tokens(struct back *b, struct pool *pool, const struct task_ops *ops)
 {
-	const struct queue_call *call = &queue_calls[CALL_GIVE_BACK];
 	struct bind_param params[3] = {
 		{.data = b->tokens.data, .len = (int32_t)b->tokens.len, .format = 1}, {.len = -1},
 		{.data = (const uint8_t *)"f", .len = 1}};
-	struct task_spec spec = {.ops = ops,
-		.arg = b,
-		.sql = call->sql,
-		.prepare = true,
-		.stays = true,
-		.oids = call->oids,
-		.n_params = call->n_params,
-		.params = params};
+	struct task_spec spec = call_task(CALL_GIVE_BACK, params, ops, b);
 
+	spec.stays = true;
 	if (b->error != NULL) {
 		params[1] = (struct bind_param){
 			.data = (const uint8_t *)b->error, .len = (int32_t)strlen(b->error)};
@@ -223,7 +216,6 @@ static struct bind_param number_param(char dst[24], int64_t n)
 
 static bool send_lost(struct back *b, struct pool *pool, const struct task_ops *ops)
 {
-	const struct queue_call *call = &queue_calls[CALL_GIVE_BACK_LOST];
 	char seed[24], handed[24], pid[24], age[40];
 	struct bind_param params[6] = {
 		{.data = b->tokens.data, .len = (int32_t)b->tokens.len, .format = 1},
@@ -234,16 +226,10 @@ static bool send_lost(struct back *b, struct pool *pool, const struct task_ops *
 			.len = (int32_t)sql_interval_text(
 				age, sizeof(age), (int64_t)(loop_now() - b->sent_at))},
 		number_param(pid, b->pid)};
-	struct task_spec spec = {.ops = ops,
-		.arg = b,
-		.sql = call->sql,
-		.prepare = true,
-		.stays = true,
-		.oids = call->oids,
-		.n_params = call->n_params,
-		.params = params,
-		.time = TASK_SLOW};
+	struct task_spec spec = call_task(CALL_GIVE_BACK_LOST, params, ops, b);
 
+	spec.stays = true;
+	spec.time = TASK_SLOW;
 	return task_submit(pool, &spec) != NULL;
 }
 

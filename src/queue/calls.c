@@ -1,5 +1,5 @@
 /*
- * The statements of calls.h as data. Entry points: queue_calls, call_put().
+ * The statements of calls.h as data. Entry points: queue_calls, call_task(), call_put().
  */
 #include "queue_call.h"
 
@@ -23,6 +23,20 @@ QUEUE_CALLS(CALL, PARAM, ROW_FIELD)
 const struct queue_call queue_calls[CALL_COUNT] = {QUEUE_CALLS(CALL, PARAM, ROW_FIELD)};
 
 /* clang-format on */
+
+struct task_spec call_task(
+	enum call_id id, const struct bind_param *params, const struct task_ops *ops, void *arg)
+{
+	const struct queue_call *call = &queue_calls[id];
+
+	return (struct task_spec){.ops = ops,
+		.arg = arg,
+		.sql = call->sql,
+		.prepare = true,
+		.oids = call->oids,
+		.n_params = call->n_params,
+		.params = params};
+}
 
 void call_put(struct buf *b, enum call_id id, int64_t number)
 {

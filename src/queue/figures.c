@@ -158,22 +158,15 @@ static void put_entries(const struct figuring *g, struct buf *names, struct buf 
 static bool write_as(struct figuring *g, struct agent *agent)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
-	const struct queue_call *call = &queue_calls[CALL_FIGURES];
 	struct pool *pool = pooler_find_pool(g->db->name, agent->user);
 	struct buf names = BUF_INIT, figures = BUF_INIT;
 	char at[24], proxy[16];
 	struct bind_param params[5] = {{.data = (const uint8_t *)at},
 		{.data = (const uint8_t *)proxy}, {.format = 1}, {.format = 1}, {.len = 1}};
-	struct task_spec spec = {.ops = &ops,
-		.arg = g,
-		.sql = call->sql,
-		.prepare = true,
-		.time = TASK_SLOW,
-		.oids = call->oids,
-		.n_params = call->n_params,
-		.params = params};
+	struct task_spec spec = call_task(CALL_FIGURES, params, &ops, g);
 	bool ok;
 
+	spec.time = TASK_SLOW;
 	g->folds = agent->folded_at == 0 || loop_now() - agent->folded_at >= FOLD_EVERY * USEC_SEC;
 	params[0].len = snprintf(at, sizeof(at), "%lld", (long long)g->at);
 	params[1].len = snprintf(proxy, sizeof(proxy), "%d", (int)registry_stamp(g->db));

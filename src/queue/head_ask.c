@@ -151,13 +151,7 @@ static bool question_send(
 	struct question *qn, struct pool *pool, enum call_id id, const struct bind_param *params)
 {
 	static const struct task_ops ops = {.row = question_row, .done = question_done};
-	struct task_spec spec = {.ops = &ops,
-		.arg = qn,
-		.sql = queue_calls[id].sql,
-		.prepare = true,
-		.oids = queue_calls[id].oids,
-		.n_params = queue_calls[id].n_params,
-		.params = params};
+	const struct task_spec spec = call_task(id, params, &ops, qn);
 
 	qn->task = task_submit(pool, &spec);
 	return qn->task != NULL;

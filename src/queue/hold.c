@@ -193,17 +193,10 @@ static void on_done(void *arg, const struct pg_error *err)
 static bool send(struct renewal *r)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
-	const struct queue_call *call = &queue_calls[CALL_RENEW];
 	char lease[40];
 	struct buf array = BUF_INIT;
 	struct bind_param params[2] = {{.format = 1}, {.data = (const uint8_t *)lease}};
-	struct task_spec spec = {.ops = &ops,
-		.arg = r,
-		.sql = call->sql,
-		.prepare = true,
-		.oids = call->oids,
-		.n_params = call->n_params,
-		.params = params};
+	struct task_spec spec = call_task(CALL_RENEW, params, &ops, r);
 	size_t start;
 	bool ok;
 

@@ -118,21 +118,14 @@ static void on_done(void *arg, const struct pg_error *err)
 static void ask(struct head *l, struct pool *pool)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
-	const struct queue_call *call = &queue_calls[CALL_LONE];
 	struct question *qn = mem_zalloc(sizeof(*qn));
 	uint8_t number[4];
 	struct bind_param param = {.data = number, .len = sizeof(number), .format = 1};
-	struct task_spec spec = {.ops = &ops,
-		.arg = qn,
-		.sql = call->sql,
-		.prepare = true,
-		.engine = true,
-		.oids = call->oids,
-		.n_params = call->n_params,
-		.params = &param};
+	struct task_spec spec = call_task(CALL_LONE, &param, &ops, qn);
 
 	if (qn == NULL)
 		return;
+	spec.engine = true;
 	for (int i = 0; i < 4; i++)
 		number[i] = (uint8_t)(l->number >> (24 - 8 * i));
 	qn->lone = l->lone;

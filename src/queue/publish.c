@@ -181,21 +181,14 @@ static void on_done(void *arg, const struct pg_error *err)
 static void ask(struct topic *t, struct pool *pool)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
-	const struct queue_call *call = &queue_calls[CALL_ROUTES];
 	struct question *qn = mem_zalloc(sizeof(*qn));
 	struct bind_param param = {
 		.data = (const uint8_t *)t->name, .len = (int32_t)strlen(t->name)};
-	struct task_spec spec = {.ops = &ops,
-		.arg = qn,
-		.sql = call->sql,
-		.prepare = true,
-		.engine = true,
-		.oids = call->oids,
-		.n_params = call->n_params,
-		.params = &param};
+	struct task_spec spec = call_task(CALL_ROUTES, &param, &ops, qn);
 
 	if (qn == NULL)
 		return;
+	spec.engine = true;
 	qn->topic = t;
 	qn->forgotten = t->forgotten;
 	if (task_submit(pool, &spec) == NULL) {

@@ -5,6 +5,7 @@
 #define QB_QUEUE_QUEUE_CALL_H
 
 #include "calls.h"
+#include "pool/task.h"
 #include "wire/build.h"
 
 enum call_id {
@@ -26,6 +27,9 @@ struct queue_call {
 
 extern const struct queue_call queue_calls[CALL_COUNT];
 
+/* As a task: prepared, its parameters where they are. */
+struct task_spec call_task(
+	enum call_id id, const struct bind_param *params, const struct task_ops *ops, void *arg);
 /* Its text for the queue of this number. */
 void call_put(struct buf *b, enum call_id id, int64_t number);
 /* ... with these numbers in it. */

@@ -150,21 +150,14 @@ void registry_own(
 	struct qdb *db, struct pool *pool, const char *const *tokens, int n, int32_t owner)
 {
 	static const struct task_ops ops = {.done = owned};
-	const struct queue_call *call = &queue_calls[CALL_OWN];
 	struct owning *o = mem_zalloc(sizeof(*o));
 	struct buf array = BUF_INIT;
 	uint8_t id[4];
 	struct bind_param params[2] = {
 		{.format = 1}, {.data = id, .len = owner > 0 ? 4 : -1, .format = 1}};
-	struct task_spec spec = {.ops = &ops,
-		.arg = o,
-		.sql = call->sql,
-		.prepare = true,
-		.stays = true,
-		.oids = call->oids,
-		.n_params = call->n_params,
-		.params = params};
+	struct task_spec spec = call_task(CALL_OWN, params, &ops, o);
 
+	spec.stays = true;
 	CHECK_QDB(db);
 	build_store_i32(id, owner);
 	array_texts(&array, tokens, n);
@@ -261,19 +254,12 @@ static void put_ids(struct buf *b, const struct registry *g)
 static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 {
 	static const struct task_ops ops = {.row = scan_row, .done = scan_done};
-	const struct queue_call *call = &queue_calls[CALL_ORPHANS];
 	struct scan *s = mem_zalloc(sizeof(*s));
 	struct buf ids = BUF_INIT, used = BUF_INIT;
 	struct bind_param params[2] = {{.format = 1}, {.format = 1}};
-	struct task_spec spec = {.ops = &ops,
-		.arg = s,
-		.sql = call->sql,
-		.prepare = true,
-		.time = TASK_SLOW,
-		.oids = call->oids,
-		.n_params = call->n_params,
-		.params = params};
+	struct task_spec spec = call_task(CALL_ORPHANS, params, &ops, s);
 
+	spec.time = TASK_SLOW;
 	put_ids(&ids, db->registry);
 	params[0].data = ids.data;
 	params[0].len = (int32_t)ids.len;
