@@ -150,7 +150,7 @@ BEGIN
 		EXECUTE 'DROP TABLE ' || array_to_string(queue._flow_tables(cfg), ', ');
 		EXECUTE format('DROP FUNCTION queue._take_%1$s, queue._room_%1$s, queue._enter_%1$s;
 			ALTER FUNCTION queue._free_%1$s RENAME TO _take_%1$s', cfg.number);
-		EXECUTE format('DROP FUNCTION queue._freed_%1$s, queue._gated_%1$s, queue._gated_pop_%1$s', cfg.number);
+		EXECUTE format('DROP FUNCTION queue._freed_%1$s, queue._freed_by_end_%1$s, queue._gated_%1$s, queue._gated_pop_%1$s', cfg.number);
 		PERFORM queue._drop_functions(ARRAY[format('_admit_%s', cfg.number)]);
 	END IF;
 END
@@ -254,12 +254,13 @@ DECLARE
 	-- what was taken lets others of its group in, or uses its rate up
 	used CONSTANT bool := cfg.by_group AND (cfg.max_running_per_group IS NULL OR cfg.fair IS NOT NULL
 		OR cfg.rate_per_group IS NOT NULL OR cfg.pause_per_group IS NOT NULL);
+	of_all CONSTANT bool := cfg.max_running IS NOT NULL OR cfg.rate IS NOT NULL OR cfg.pause IS NOT NULL OR cfg.hours IS NOT NULL;
 BEGIN
 	PERFORM queue._generate_flow_one(cfg, '_take_@n@(q queue.queues, lim int4, lease interval,
 		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
 		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
@@ -303,7 +304,7 @@ BEGIN
 	LOOP
 @read@
 		IF may IS NULL THEN
-			SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant, mine.lots, @after@);
+			SELECT * INTO may FROM @room@;
 @ends@
 			IF mine.tat > may.next THEN	-- it was clamped: to this moment, not to that of each take
 				changed := true;
@@ -346,8 +347,8 @@ BEGIN
 @used@
 		EXIT WHEN wanted <= 0 OR NOT q.by_group OR got = 0 AND NOT more;
 	END LOOP;
-	IF cardinality(ids) > 0 OR changed THEN
 @sweep@
+	IF @spent@ OR changed THEN
 		INSERT INTO @gate@ (seq, running, tat, rests, read, opened, swept, lots) VALUES (mine.seq + 1,
 			CASE WHEN q.max_running IS NULL THEN '{}' ELSE may.still || CASE WHEN pop THEN '{}' ELSE ids END END,
 			coalesce(may.next + make_interval(secs => gap * cardinality(ids)), '-infinity'),
@@ -429,11 +430,19 @@ $body$,
 		END IF;$used$ ELSE '' END),
 	-- what is known of groups that nothing was heard of for a while; as many as may be new
 	'@sweep@', CASE WHEN cfg.by_group THEN $sweep$
+	IF changed OR cardinality(ids) > 0 AND random() < 0.05 THEN
 		mine.swept := least(mine.swept, instant);
 		WITH gone AS (DELETE FROM @groups@ WHERE ctid = ANY (ARRAY(SELECT g.ctid FROM @groups@ AS g
 				WHERE g.stale >= mine.swept AND g.stale <= instant ORDER BY g.stale
 				LIMIT 20 + 2 * (cardinality(ids) + coalesce(told.n, 0)))) RETURNING stale)
-			SELECT coalesce(max(stale), instant) INTO mine.swept FROM gone;$sweep$ ELSE '' END),
+			SELECT coalesce(max(stale), instant) AS swept, count(*) > 0 AS some INTO told FROM gone;
+		mine.swept := told.swept;
+		changed := changed OR told.some;
+	END IF;$sweep$ ELSE '' END),
+	-- what is taken is in the row, or what it uses up; of limits of groups alone, that is known already
+	'@spent@', CASE WHEN of_all OR used THEN 'cardinality(ids) > 0' ELSE 'false' END),
+	'@room@', CASE WHEN of_all THEN 'queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant, mine.lots, @after@)' ELSE '(SELECT mine.lots AS lots, lim AS room, 0::int8 AS ms,
+		NULL::int8[] AS still, NULL::timestamptz AS next) AS r' END),
 	'@opens@', CASE WHEN cfg.by_group THEN $opens$
 			IF may.room > 0 THEN
 				nothing.due_ms := least(nothing.due_ms, queue._opens_ms(q, mine.opened));
@@ -472,6 +481,8 @@ AS $$
 DECLARE
 	tab CONSTANT text := queue._table(cfg.name);
 	notes CONSTANT bool := many OR cfg.by_group OR cfg.pause IS NOT NULL;
+	-- of limits of groups alone: the end of a job without one is nobody's news
+	of_all CONSTANT bool := cfg.max_running IS NOT NULL OR cfg.pause IS NOT NULL;
 BEGIN
 	PERFORM queue._generate_flow_one(cfg, '_freed_@n@() RETURNS trigger', 'SECURITY DEFINER', replace($body$
 BEGIN
@@ -481,12 +492,33 @@ BEGIN
 	END IF;
 	RETURN NULL;
 END
-$body$, '@note@', CASE WHEN notes THEN replace($note$
-	IF OLD.state <> 'ready' OR current_setting('qbouncer.admit', true) IS DISTINCT FROM '@n@' THEN
+$body$, '@note@', CASE WHEN notes THEN replace(replace($note$
+	IF (OLD.state <> 'ready' OR current_setting('qbouncer.admit', true) IS DISTINCT FROM '@n@')@which@ THEN
 		INSERT INTO @noted@ (id, "group", ended, blocked) VALUES (@id@, OLD."group",
 			CASE WHEN OLD.state = 'leased' THEN clock_timestamp() END,
 			CASE WHEN TG_OP = 'UPDATE' AND NEW.state = 'blocked' THEN OLD.id END);
-	END IF;$note$, '@id@', CASE WHEN many THEN 'CASE WHEN OLD.state = ''leased'' THEN OLD.id END' ELSE 'NULL' END) ELSE '' END));
+	END IF;$note$, '@id@', CASE WHEN many THEN 'CASE WHEN OLD.state = ''leased'' THEN OLD.id END' ELSE 'NULL' END),
+		'@which@', CASE WHEN many OR cfg.pause IS NOT NULL THEN '' ELSE ' AND OLD."group" IS NOT NULL' END) ELSE '' END));
+	-- of one statement: a note for each would cost as much as the end itself
+	PERFORM queue._generate_flow_one(cfg, '_freed_by_end_@n@() RETURNS trigger', 'SECURITY DEFINER',
+		replace(replace($body$
+BEGIN
+@note@
+	IF NOT FOUND THEN
+		RETURN NULL;
+	END IF;
+	IF coalesce(strpos(current_setting('qbouncer.tell', true) || ' ', ' @n@ '), 0) = 0 THEN
+		PERFORM queue._tell(@n@, @name@);
+	END IF;
+	RETURN NULL;
+END
+$body$, '@note@', CASE WHEN notes THEN format($note$
+	INSERT INTO @noted@ (id, "group", ended)
+		SELECT %s, "group", CASE WHEN state = 'leased' THEN clock_timestamp() END FROM ended WHERE %s;$note$,
+		CASE WHEN many THEN 'CASE WHEN state = ''leased'' THEN id END' ELSE 'NULL::int8' END, '@which@')
+		ELSE '	PERFORM FROM ended WHERE @which@ LIMIT 1;' END),
+		'@which@', concat_ws(' OR ', CASE WHEN of_all THEN 'state = ''leased''' END,
+			CASE WHEN cfg.by_group THEN '"group" IS NOT NULL AND state IN (''ready'', ''later'', ''leased'')' END, 'false')));
 	PERFORM queue._generate_flow_one(cfg, '_gated_@n@() RETURNS trigger', '', $body$
 BEGIN
 	IF current_setting('qbouncer.gate', true) IS DISTINCT FROM '@n@' THEN
@@ -510,7 +542,7 @@ BEGIN
 END
 $body$);
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._take_%1$s, queue._room_%1$s, queue._enter_%1$s TO PUBLIC;
-		REVOKE ALL ON FUNCTION queue._freed_%1$s, queue._gated_%1$s, queue._gated_pop_%1$s FROM PUBLIC', cfg.number);
+		REVOKE ALL ON FUNCTION queue._freed_%1$s, queue._freed_by_end_%1$s, queue._gated_%1$s, queue._gated_pop_%1$s FROM PUBLIC', cfg.number);
 	PERFORM queue._drop_flow_triggers(cfg);
 	EXECUTE format('CREATE TRIGGER gated BEFORE UPDATE OF state ON %1$s FOR EACH ROW
 			WHEN (NEW.state = ''leased'' AND OLD.state = ''ready'') EXECUTE FUNCTION queue._gated_%2$s();
@@ -518,15 +550,14 @@ $body$);
 			WHEN (NEW.state = ''leased'') EXECUTE FUNCTION queue._gated_%2$s();
 		CREATE TRIGGER gated_pop BEFORE DELETE ON %1$s FOR EACH ROW
 			WHEN (OLD.state = ''ready'') EXECUTE FUNCTION queue._gated_pop_%2$s()', tab, cfg.number);
-	IF cfg.max_running IS NOT NULL OR cfg.pause IS NOT NULL OR cfg.by_group THEN
-		EXECUTE format('CREATE TRIGGER freed_by_end AFTER DELETE ON %1$s FOR EACH ROW WHEN (%3$s)
-				EXECUTE FUNCTION queue._freed_%2$s();
-			CREATE TRIGGER freed AFTER UPDATE OF state ON %1$s FOR EACH ROW WHEN (%4$s) EXECUTE FUNCTION queue._freed_%2$s()',
-			tab, cfg.number, 'OLD.state = ''leased''' || CASE WHEN cfg.by_group
-				THEN ' OR OLD."group" IS NOT NULL AND OLD.state IN (''ready'', ''later'')' ELSE '' END,
-			'OLD.state = ''leased'' AND NEW.state <> ''leased''' || CASE WHEN cfg.by_group
-				THEN ' OR OLD."group" IS NOT NULL AND (OLD.state = ''ready'' AND NEW.state <> ''leased'''
-					' OR NEW.state = ''blocked'') AND NEW.state <> OLD.state' ELSE '' END);
+	IF of_all OR cfg.by_group THEN
+		EXECUTE format('CREATE TRIGGER freed_by_end AFTER DELETE ON %1$s REFERENCING OLD TABLE AS ended FOR EACH STATEMENT
+				EXECUTE FUNCTION queue._freed_by_end_%2$s();
+			CREATE TRIGGER freed AFTER UPDATE OF state ON %1$s FOR EACH ROW WHEN (%3$s) EXECUTE FUNCTION queue._freed_%2$s()',
+			tab, cfg.number,
+			concat_ws(' OR ', CASE WHEN of_all THEN 'OLD.state = ''leased'' AND NEW.state <> ''leased''' END,
+				CASE WHEN cfg.by_group THEN 'OLD."group" IS NOT NULL AND NEW.state <> OLD.state
+					AND (OLD.state = ''leased'' OR OLD.state = ''ready'' AND NEW.state <> ''leased'' OR NEW.state = ''blocked'')' END));
 	END IF;
 END
 $$;

@@ -54,126 +54,89 @@ $$;
 
 -- Lets in what may come of these groups. ends: when one of it has ended. backs: how many of its rate are given back, or,
 -- negative, used. firsts: jobs that were blocked. since: where the notes begin. mark: of the rows that are written. True: look for
--- notes once more.
+-- notes once more. A take calls it, and has the settings that its plans need.
 --
 -- What is known of a group is a row of n<number>_groups, replaced by a newer one and never updated, as that of the gate:
 -- inside, the jobs that were let in, which are looked up by their primary key; head, before which none is blocked (NULL:
 -- none is known). To find these by the group would be to read, under a snapshot that somebody holds, all that there have
 -- been. Of a group without a row, or with one that does not say so, they are found by the group.
+--
+-- One statement does it for all groups: each that was one of its own would cost as much as the jobs. What is read there is as
+-- it was before it: what went is left out where the next one is looked for. Rows are found again by their ctid, for which
+-- there is no plan that reads others: jobs are locked, and groups' rows are changed behind the gate alone.
 CREATE OR REPLACE FUNCTION queue._generate_admit(cfg queue.queues) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	ordered CONSTANT bool := cfg.max_running_per_group IS NOT DISTINCT FROM 1;
-BEGIN
-	PERFORM queue._generate_flow_one(cfg, '_admit_@n@(q queue.queues, names text[], ends timestamptz[], backs int4[],
-		firsts int8[], instant timestamptz, since xid8, mark int8) RETURNS bool',
-		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace(replace(replace(replace($body$
+	rests CONSTANT bool := cfg.pause_per_group IS NOT NULL;
+	paced CONSTANT bool := cfg.rate_per_group IS NOT NULL;
+	body text := $body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
 	ahead CONSTANT float8 := gap * @burst@;
-	one record;
-	was record;
-	jobs record;
-	now_tat timestamptz;
-	now_rests timestamptz;
-	now_opens timestamptz;
-	now_head int8;
-	inside int8[];
-	slots int8;
-	let_in record;
+	told record;
 	again bool := false;
 BEGIN
+	IF array_remove(names, NULL) = '{}' IS NOT FALSE THEN
+		RETURN false;
+	END IF;
 @try@
 	PERFORM set_config('qbouncer.admit', '@n@', true);
-	FOR one IN SELECT u.name, max(u.ended) AS ended, sum(u.back) AS back, min(u.job) AS job
-			FROM unnest(names, ends, backs, firsts) WITH ORDINALITY AS u (name, ended, back, job, n)
-			WHERE u.name IS NOT NULL GROUP BY u.name ORDER BY min(u.n) LOOP
-		SELECT g.seq, g.tat, g.rests, g.opens, g.head, g.inside INTO was FROM @groups@ AS g
-			WHERE g."group" = one.name ORDER BY g."group" DESC, g.seq DESC LIMIT 1;
-		now_tat := coalesce(was.tat, '-infinity');
-		now_rests := coalesce(was.rests, '-infinity');
-		now_opens := NULL;
-		IF was.inside IS NULL THEN
-			SELECT coalesce(array_agg(id), '{}') AS ids, count(*) FILTER (WHERE state = 'ready') AS ready,
-					count(*) FILTER (WHERE state = 'leased') AS leased INTO jobs
-				FROM @table@ WHERE "group" = one.name AND state IN (@states@);
-			now_head := 0;
-		ELSE
-			SELECT coalesce(array_agg(id) FILTER (WHERE state IN (@states@)), '{}') AS ids,
-					count(*) FILTER (WHERE state = 'ready') AS ready, count(*) FILTER (WHERE state = 'leased') AS leased,
-					min(id) FILTER (WHERE state = 'blocked') AS back INTO jobs
-				FROM @table@ WHERE id = ANY (was.inside);
-			now_head := least(was.head, one.job, jobs.back);
-		END IF;
-		inside := jobs.ids;
-		slots := @places@;
-		IF q.pause_per_group IS NOT NULL THEN
-			-- a clock that was set back: no longer than the pause
-			now_rests := least(greatest(now_rests, one.ended + q.pause_per_group), instant + q.pause_per_group);
-			IF now_rests > instant THEN
-				now_opens := now_rests;
-				slots := 0;
-				WITH went AS (
-					UPDATE @table@ SET state = 'blocked' WHERE id = ANY (ARRAY(SELECT id FROM @table@
-						WHERE id = ANY (inside) AND state || '' = 'ready' FOR UPDATE SKIP LOCKED)) AND state || '' = 'ready'
-					RETURNING id)
-				SELECT ARRAY(SELECT unnest(inside) EXCEPT SELECT id FROM went), least(now_head, (SELECT min(id) FROM went))
-					INTO inside, now_head;
-			END IF;
-		END IF;
-		-- one that has ended since the notes were read
-		IF slots > 0 AND q.pause_per_group IS NOT NULL
-				AND EXISTS (SELECT FROM @noted@ AS n WHERE n.xid >= since AND n."group" = one.name AND n.ended IS NOT NULL) THEN
-			slots := 0;
-			again := true;
-		END IF;
-		IF gap IS NOT NULL THEN
-			now_tat := greatest(least(now_tat, instant + make_interval(secs => ahead)), instant)
-				- make_interval(secs => gap * coalesce(one.back, 0));
-			slots := least(slots, floor((ahead - date_part('epoch', greatest(now_tat, instant) - instant)) / gap + 0.000001)::int8
-				- jobs.ready);
-			IF slots < 1 AND jobs.ready = 0 THEN
-				now_opens := greatest(now_opens, now_tat + make_interval(secs => gap - ahead));
-			END IF;
-		END IF;
-		WHILE slots > 0 AND now_head IS NOT NULL LOOP
-			WITH went AS (
-				UPDATE @table@ SET state = CASE WHEN run_at > instant THEN 'later' ELSE 'ready' END,
-					run_at = greatest(run_at, instant), position = DEFAULT
-				WHERE id = ANY (ARRAY(@first@ FOR UPDATE SKIP LOCKED)) AND state || '' = 'blocked'	-- by the id, not by an index of states
-				RETURNING id, state, expires_at)
-			SELECT count(*) AS n, count(*) FILTER (WHERE state = 'ready' OR @strict@) AS places,
-				coalesce(array_agg(id) FILTER (WHERE state IN (@states@)), '{}') AS ids,
-				coalesce(bool_or(expires_at <= instant), false) AS late INTO let_in FROM went;
-			slots := slots - let_in.places;
-			inside := inside || let_in.ids;
-			again := again OR let_in.late;
-			EXIT WHEN let_in.n = 0;
-		END LOOP;
-		IF now_head IS NOT NULL THEN
-			now_head := (SELECT id FROM @table@ WHERE state = 'blocked' AND "group" = one.name AND id >= now_head
-				ORDER BY "group", id LIMIT 1);
-		END IF;
-		IF (slots > 0 OR now_opens IS NOT NULL) AND now_head IS NOT NULL THEN
-			-- somebody has locked it
-			now_opens := coalesce(now_opens, instant + interval '100 ms');
-		ELSE
-			now_opens := NULL;
-		END IF;
-		IF (now_tat, now_rests, now_opens, now_head, inside)
-				IS DISTINCT FROM (was.tat, was.rests, was.opens, was.head, was.inside) THEN
-			IF was.seq IS NOT NULL THEN
-				DELETE FROM @groups@ AS g WHERE g."group" = one.name AND g.seq = was.seq;
-			END IF;
-			IF was.seq IS NOT NULL OR inside <> '{}' OR now_head IS NOT NULL OR now_tat > instant OR now_rests > instant THEN
-				INSERT INTO @groups@ VALUES (one.name, mark, now_tat, now_rests, now_opens, now_head, inside,
-					greatest(instant + interval '30 s', now_tat, now_rests, now_opens));
-			END IF;
-		END IF;
+@pause@
+	LOOP
+		WITH heard AS (
+			@heard@),
+		known AS MATERIALIZED (
+			SELECT h.name, h.turn, h.back, g.seq, g.place, g.tat AS was_tat, g.rests AS was_rests, g.opens AS was_opens,
+				g.head AS was_head, g.inside AS was_inside, @tat@ AS tat, @rests@ AS rests,
+				CASE WHEN g.inside IS NULL THEN 0 ELSE least(g.head, h.job, j.back) END AS head, j.ids, j.ready, j.leased
+			FROM heard AS h LEFT JOIN LATERAL (@newest@) AS g ON true,
+				LATERAL (SELECT coalesce(array_agg(i.id) FILTER (WHERE i.state IN (@states@)), '{}') AS ids,
+						count(*) FILTER (WHERE i.state = 'ready') AS ready, count(*) FILTER (WHERE i.state = 'leased') AS leased,
+						min(i.id) FILTER (WHERE i.state = 'blocked') AS back
+					FROM (SELECT id, state FROM @table@ WHERE id = ANY (g.inside)
+						UNION ALL SELECT id, state FROM @table@
+							WHERE g.inside IS NULL AND "group" = h.name AND state IN (@states@)) AS i) AS j),
+		places AS MATERIALIZED (
+			SELECT k.*, @slots@),
+		went AS (
+			UPDATE @table@ AS t SET state = CASE WHEN t.run_at > instant THEN 'later' ELSE 'ready' END,
+				run_at = greatest(t.run_at, instant), position = DEFAULT
+			FROM (SELECT f.place FROM places AS p, LATERAL (@first@ FOR UPDATE SKIP LOCKED) AS f
+				WHERE p.slots > 0 AND p.head IS NOT NULL ORDER BY p.turn, f.id OFFSET 0) AS f
+			WHERE t.ctid = f.place AND t.state || '' = 'blocked'	-- by the ctid, not by an index of states
+			RETURNING t.id, t."group", t.state, t.expires_at),
+		let_in AS (
+			SELECT "group" AS name, count(*) FILTER (WHERE state = 'ready' OR @strict@) AS n, array_agg(id) AS ids,
+				array_agg(id) FILTER (WHERE state IN (@states@)) AS inside, bool_or(expires_at <= instant) AS late
+			FROM went GROUP BY "group"),
+		left_over AS MATERIALIZED (
+			SELECT p.*, l.ids AS came, l.late, p.slots - coalesce(l.n, 0) AS free, p.ids || coalesce(l.inside, '{}') AS inside,
+				CASE WHEN p.head IS NOT NULL THEN (SELECT id FROM @table@ WHERE state = 'blocked' AND "group" = p.name
+					AND id >= p.head AND (l.ids IS NULL OR id <> ALL (l.ids)) ORDER BY "group", id LIMIT 1) END AS next
+			FROM places AS p LEFT JOIN let_in AS l ON l.name = p.name),
+		news AS MATERIALIZED (
+			SELECT * FROM (SELECT *, CASE WHEN (free > 0 OR closed IS NOT NULL) AND next IS NOT NULL
+					-- somebody has locked it
+					THEN coalesce(closed, instant + interval '100 ms') END AS opens FROM left_over) AS n
+			WHERE (tat, rests, opens, next, inside) IS DISTINCT FROM (was_tat, was_rests, was_opens, was_head, was_inside)),
+		gone AS (DELETE FROM @groups@ AS g USING news AS n WHERE g.ctid = n.place RETURNING 1),
+		put AS (INSERT INTO @groups@ ("group", seq, tat, rests, opens, head, inside, stale)
+			SELECT name, mark, tat, rests, opens, next, inside, greatest(instant + interval '30 s', tat, rests, opens)
+			FROM news, (SELECT count(*) FROM gone) AS behind_it	-- it may have the same mark
+			WHERE seq IS NOT NULL OR inside <> '{}' OR next IS NOT NULL OR tat > instant OR rests > instant)
+		SELECT coalesce(bool_or(late), false) AS late, coalesce(bool_or(unheard), false) AS unheard,
+			array_agg(name) FILTER (WHERE came IS NOT NULL AND free > 0 AND next IS NOT NULL) AS names INTO told FROM left_over;
+		again := again OR told.late OR told.unheard;
+		EXIT WHEN told.names IS NULL;
+		-- of what came some is for later, and has no place
+		names := told.names;
+		ends := NULL;
+		backs := NULL;
+		firsts := NULL;
 	END LOOP;
 	PERFORM set_config('qbouncer.admit', '', true);
 @caught@
@@ -182,30 +145,68 @@ BEGIN
 	END IF;
 	RETURN again;
 END
-$body$, '@places@', CASE WHEN ordered THEN 'CASE WHEN inside = ''{}'' THEN 1 ELSE 0 END'
-			WHEN cfg.max_running_per_group IS NULL THEN '1 - jobs.ready'
-			ELSE CASE WHEN cfg.fair IS NOT NULL OR cfg.pause_per_group IS NOT NULL THEN 'least(1, q.max_running_per_group'
-				ELSE '(q.max_running_per_group' END || ' - jobs.leased) - jobs.ready' END),
+$body$;
+	word text[];
+BEGIN
+	FOREACH word SLICE 1 IN ARRAY ARRAY[
+		-- who rests has none that is ready
+		['@pause@', CASE WHEN rests THEN $pause$
+	UPDATE @table@ SET state = 'blocked' WHERE id = ANY (ARRAY(SELECT r.id
+			FROM (@heard@) AS h LEFT JOIN LATERAL (@newest@) AS g ON true,
+				LATERAL (SELECT id FROM @table@ WHERE id = ANY (coalesce(g.inside, ARRAY(SELECT id FROM @table@
+					WHERE "group" = h.name AND state IN (@states@)))) AND state || '' = 'ready' FOR UPDATE SKIP LOCKED) AS r
+			WHERE @rests@ > instant))
+		AND state || '' = 'ready';$pause$ ELSE '' END],
+		['@heard@', 'SELECT u.name, max(u.ended) AS ended, sum(u.back) AS back, min(u.job) AS job, min(u.n) AS turn
+				FROM unnest(names, ends, backs, firsts) WITH ORDINALITY AS u (name, ended, back, job, n)
+				WHERE u.name IS NOT NULL GROUP BY u.name'],
+		['@newest@', 'SELECT n.ctid AS place, n.* FROM @groups@ AS n WHERE n."group" = h.name ORDER BY n."group" DESC, n.seq DESC LIMIT 1'],
+		['@tat@', CASE WHEN paced THEN 'greatest(least(coalesce(g.tat, ''-infinity''), instant + make_interval(secs => ahead)), instant)
+				- make_interval(secs => gap * coalesce(h.back, 0))' ELSE 'coalesce(g.tat, ''-infinity'')' END],
+		-- a clock that was set back: no longer than the pause
+		['@rests@', CASE WHEN rests THEN 'least(greatest(coalesce(g.rests, ''-infinity''), h.ended + q.pause_per_group),
+				instant + q.pause_per_group)' ELSE 'coalesce(g.rests, ''-infinity'')' END],
+		['@slots@', CASE WHEN NOT rests AND NOT paced THEN 'NULL::timestamptz AS closed, false AS unheard, @places@ AS slots FROM known AS k'
+			ELSE 'c.closed, u.unheard, s.slots FROM known AS k,
+				-- one that has ended since the notes were read
+				LATERAL (SELECT ' || CASE WHEN rests THEN 'k.rests <= instant AND @places@ > 0
+					AND EXISTS (SELECT FROM @noted@ AS n WHERE n.xid >= since AND n."group" = k.name AND n.ended IS NOT NULL)'
+					ELSE 'false' END || ' AS unheard OFFSET 0) AS u,
+				LATERAL (SELECT least(CASE WHEN u.unheard' || CASE WHEN rests THEN ' OR k.rests > instant' ELSE '' END
+					|| ' THEN 0 ELSE @places@ END' || CASE WHEN paced THEN ', floor((ahead - date_part(''epoch'',
+						greatest(k.tat, instant) - instant)) / gap + 0.000001)::int8 - k.ready' ELSE '' END || ') AS slots OFFSET 0) AS s,
+				LATERAL (SELECT ' || concat_ws(', ', 'greatest(NULL::timestamptz',
+					CASE WHEN rests THEN 'CASE WHEN k.rests > instant THEN k.rests END' END,
+					CASE WHEN paced THEN 'CASE WHEN s.slots < 1 AND k.ready = 0
+						THEN k.tat + make_interval(secs => gap - ahead) END' END) || ') AS closed) AS c' END],
+		['@places@', CASE WHEN ordered THEN 'CASE WHEN k.ids = ''{}'' THEN 1 ELSE 0 END'
+			WHEN cfg.max_running_per_group IS NULL THEN '1 - k.ready'
+			ELSE format(CASE WHEN cfg.fair IS NOT NULL OR rests THEN '(least(1, %s - k.leased) - k.ready)'
+				ELSE '(%s - k.leased - k.ready)' END, cfg.max_running_per_group) END],
 		-- the next one of a group that has an order, and no other
-		'@first@', CASE WHEN ordered THEN $first$SELECT id FROM @table@ WHERE id = (SELECT id FROM @table@
-					WHERE state = 'blocked' AND "group" = one.name AND id >= now_head ORDER BY "group", id LIMIT 1)$first$
-			ELSE $first$SELECT id FROM @table@
-					WHERE state = 'blocked' AND "group" = one.name AND id >= now_head ORDER BY "group", id LIMIT slots$first$ END),
-		'@gap@', coalesce((queue._rate(cfg.rate_per_group)).gap::text, 'NULL')),
-		'@burst@', coalesce((queue._rate(cfg.rate_per_group)).burst::text, 'NULL')),
-		'@strict@', ordered::text),
+		['@first@', CASE WHEN ordered THEN $first$SELECT id, ctid AS place FROM @table@ WHERE id = (SELECT id FROM @table@
+					WHERE state = 'blocked' AND "group" = p.name AND id >= p.head ORDER BY "group", id LIMIT 1)$first$
+			ELSE $first$SELECT id, ctid AS place FROM @table@
+					WHERE state = 'blocked' AND "group" = p.name AND id >= p.head ORDER BY "group", id LIMIT p.slots$first$ END],
+		['@gap@', coalesce((queue._rate(cfg.rate_per_group)).gap::text, 'NULL')],
+		['@burst@', coalesce((queue._rate(cfg.rate_per_group)).burst::text, 'NULL')],
+		['@strict@', ordered::text],
 		-- the index says that one of a group is under way of whom the group's row does not know: somebody has changed jobs
 		-- by hand. Without this no take would succeed any more.
-		'@try@', CASE WHEN ordered THEN '	BEGIN' ELSE '' END),
-		'@caught@', CASE WHEN ordered THEN $caught$
+		['@try@', CASE WHEN ordered THEN '	BEGIN' ELSE '' END],
+		['@caught@', CASE WHEN ordered THEN $caught$
 	EXCEPTION WHEN unique_violation THEN
 		UPDATE @groups@ SET head = NULL, inside = NULL WHERE "group" = ANY (names) AND inside IS NOT NULL;
 		IF NOT FOUND THEN
 			RAISE;
 		END IF;
 		RETURN queue._admit_@n@(q, names, ends, backs, firsts, instant, since, mark);
-	END;$caught$ ELSE '' END),
-		'@states@', CASE WHEN ordered THEN '''ready'', ''later'', ''leased''' ELSE '''ready'', ''leased''' END));
+	END;$caught$ ELSE '' END],
+		['@states@', CASE WHEN ordered THEN '''ready'', ''later'', ''leased''' ELSE '''ready'', ''leased''' END]] LOOP
+		body := replace(body, word[1], word[2]);
+	END LOOP;
+	PERFORM queue._generate_flow_one(cfg, '_admit_@n@(q queue.queues, names text[], ends timestamptz[], backs int4[],
+		firsts int8[], instant timestamptz, since xid8, mark int8) RETURNS bool', '', body);
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._admit_%s TO PUBLIC', cfg.number);
 END
 $$;
@@ -249,7 +250,8 @@ END
 $body$);
 	PERFORM queue._generate_flow_one(cfg, '_pushed_@n@() RETURNS trigger', 'SECURITY DEFINER', $body$
 BEGIN
-	INSERT INTO @noted@ ("group", blocked) SELECT "group", min(id) FROM pushed WHERE state = 'blocked' GROUP BY "group";
+	INSERT INTO @noted@ ("group", blocked)
+		SELECT "group", min(id) FROM pushed WHERE state = 'blocked' GROUP BY "group" ORDER BY min(id);
 	RETURN NULL;
 END
 $body$);

@@ -237,6 +237,11 @@ BEGIN
 	IF NOT q.paused AND NOT q.limited AND has_table_privilege(@literal@::regclass, 'UPDATE')
 			AND has_column_privilege(@literal@::regclass, 'token', 'INSERT') THEN
 @free@
+	ELSIF (q.by_group OR q.max_running_per_group IS NULL) AND queue._without_keys(jobs) THEN
+		FOR job.id IN SELECT queue._push_grouped_@n@(jobs, prio) LOOP
+			RETURN NEXT job;
+		END LOOP;
+		RETURN;
 	END IF;
 	FOR one IN SELECT * FROM queue._triples(jobs) LOOP
 		ours := CASE WHEN free AND turn <= cardinality(proxies)
@@ -265,8 +270,30 @@ BEGIN
 END
 $body$, '@free@', queue._hand_free('true')), '@row@', queue._hand_row()), '@n@', number::text),
 		'@payload@', kind), '@literal@', queue._name_literal(tab)), tab);
+	-- Jobs without a key, in a queue where groups have no order: nobody is looked at, so one statement pushes them all.
+	-- Groups may have got an order while it waited for that: then all are pushed anew.
+	PERFORM queue._generate_one(format('_push_grouped_%s(jobs text[], prio int4) RETURNS SETOF int8', number), pinned,
+		replace(replace(replace($body$
+DECLARE
+	n int8;
+BEGIN
+	IF NOT has_function_privilege('queue._seek_@n@(text,text)'::regprocedure, 'EXECUTE') THEN
+		PERFORM queue._no_push(@name@, 'ignore');
+	END IF;
+	RETURN QUERY INSERT INTO @table@ (priority, payload, pushed_at, "group")
+		SELECT prio, j.p::@type@, clock_timestamp(), j.g FROM queue._triples(jobs) AS j
+		ON CONFLICT DO NOTHING RETURNING id;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	IF n * 3 < cardinality(jobs)
+			OR NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = @n@ AND (c.by_group OR c.max_running_per_group IS NULL)) THEN
+		PERFORM queue._not_gated(@name@);
+	END IF;
+END
+$body$, '@name@', queue._name_literal(name)), '@n@', number::text),
+		'@type@', (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
+			WHERE a.attrelid = to_regclass(tab) AND a.attname = 'payload')), tab);
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_key_%1$s, queue._hand_key_%1$s,
-		queue._hand_keys_%1$s TO PUBLIC', number);
+		queue._hand_keys_%1$s, queue._push_grouped_%1$s TO PUBLIC', number);
 END
 $$;
 
@@ -285,6 +312,20 @@ BEGIN
 		END IF;
 		RETURN NEXT;
 	END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._without_keys(jobs text[]) RETURNS bool
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	FOR i IN 2..cardinality(jobs) BY 3 LOOP
+		IF jobs[i] IS NOT NULL THEN
+			RETURN false;
+		END IF;
+	END LOOP;
+	RETURN true;
 END
 $$;
 
@@ -313,9 +354,13 @@ BEGIN
 	IF cfg.durability = 'async' THEN
 		PERFORM queue._commit_async();
 	END IF;
-	RETURN QUERY EXECUTE 'SELECT queue._push_key_' || cfg.number
-			|| '(p, $2, NULL, NULL, NULL, NULL, k, $3, g, $4) FROM queue._triples($1)'
-		USING jobs, coalesce(priority, 0), duplicate, with_old;
+	IF (cfg.by_group OR cfg.max_running_per_group IS NULL) AND queue._without_keys(jobs) THEN
+		RETURN QUERY EXECUTE 'SELECT queue._push_grouped_' || cfg.number || '($1, $2)' USING jobs, coalesce(priority, 0);
+	ELSE
+		RETURN QUERY EXECUTE 'SELECT queue._push_key_' || cfg.number
+				|| '(p, $2, NULL, NULL, NULL, NULL, k, $3, g, $4) FROM queue._triples($1)'
+			USING jobs, coalesce(priority, 0), duplicate, with_old;
+	END IF;
 	IF notify THEN
 		PERFORM queue._tell(cfg.number, q);
 	END IF;
@@ -328,7 +373,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	EXECUTE format('DROP FUNCTION IF EXISTS queue._push_key_%1$s, queue._hand_key_%1$s,
-		queue._hand_keys_%1$s', number);
+		queue._hand_keys_%1$s, queue._push_grouped_%1$s', number);
 END
 $$;
 

@@ -625,3 +625,104 @@ def test_one_of_a_group_that_is_redriven_for_later(db):
     pushed(db, a=1, c=1)
     assert taken(db) == {"c": 1}
     assert taken(db) == {}
+
+
+GROUPED = "SELECT queue._push_keys('q', %s, 0, 'ignore', true, false)"
+
+
+def grouped(*groups):
+    """As the proxy says them: payload, key, group."""
+    return [x for g in groups for x in ("1", None, g)]
+
+
+def written(db, *tables):
+    """Rows that this session has inserted into these of the queue's tables, and not told the statistics of yet."""
+    n = db.value("SELECT number FROM queue.queues")
+    return [db.value("SELECT pg_stat_get_xact_tuples_inserted(%s::regclass)", f"queue.n{n}_{t}") for t in tables]
+
+
+def test_jobs_of_no_group_write_nothing_of_groups(db):
+    db.create("q", max_running_per_group=3)
+    before = written(db, "noted", "groups", "gate")
+    db.rows("BEGIN")
+    for _ in range(40):
+        pushed(db, _=2)
+        for token in db.column("SELECT token FROM queue.take('q', 2)"):
+            db.rows("SELECT queue.done(%s)", token)
+    assert db.value("SELECT count(*) FROM queue.q_q") == 0
+    assert written(db, "noted", "groups", "gate") == before
+    pushed(db, a=1)
+    assert taken(db) == {"a": 1}
+    assert written(db, "noted", "groups", "gate") == [n + 1 for n in before]
+    db.rows("COMMIT")
+
+
+def test_pushes_of_many_groups_are_one_statement(db):
+    db.create("q", max_running_per_group=2)
+    assert db.column(GROUPED, grouped("a", "b", None, "a", "a")) == [1, 2, 3, 4, 5]
+    assert take(db) == [(3, None), (1, "a"), (4, "a"), (2, "b")]
+    db.rows("SELECT queue.alter('q', ARRAY['max_running_per_group'], ARRAY['none'])")
+    assert db.column(GROUPED, grouped("a", "a")) == [6, 7]
+    assert len(take(db)) == 3
+    # a key is looked at one by one
+    jobs = ["1", "k", "a", "1", None, "a", "1", "k", "b"]
+    assert db.column(GROUPED, jobs) == [8, 9, 8]
+
+
+def test_no_rows_of_a_push_that_the_queue_refuses(db):
+    db.create("q", max_running_per_group=2)
+    db.fails("22P02", GROUPED, ["1", None, "a", "{", None, "b"])
+    db.fails("22001", GROUPED, grouped("a", "b" * 1001))
+    bob = db.connect("bob")
+    bob.fails("42501", GROUPED, grouped("a"))
+    assert db.value("SELECT count(*) FROM queue.q_q") == 0
+
+
+def test_groups_that_get_an_order_while_a_push_waits(db):
+    """It had been told that they had none."""
+    db.create("q", max_running_per_group=2)
+    db.rows("BEGIN")
+    db.rows("SELECT queue.alter('q', ARRAY['max_running_per_group'], ARRAY['1'])")
+    other = db.connect()
+    push = other.beside(other.rows, GROUPED, grouped("a", "b", "a"))
+    db.until_blocked(other)
+    db.rows("COMMIT")
+    push.error_of("40001")
+    assert db.value("SELECT count(*) FROM queue.q_q") == 0
+    assert other.column(GROUPED, grouped("a", "b", "a")) == [4, 5, 6]
+    assert db.rows("SELECT id, state FROM queue.q_q ORDER BY id") == [(4, "ready"), (5, "ready"), (6, "blocked")]
+
+
+@pytest.mark.parametrize("most", ["1", "2"])
+def test_what_is_for_later_has_no_place_of_those_that_run(db, most):
+    """A take goes on behind it, as often as there are such ones, and in order it waits for it."""
+    db.create("q", max_running_per_group=most, **({"rate_per_group": "99/s burst 99"} if most == "1" else {}))
+    pushed(db, a=6, b=3)
+    db.rows("UPDATE queue.q_q SET run_at = clock_timestamp() + interval '1 h' WHERE id IN (1, 2, 4, 7)")
+    assert sorted(take(db)) == ([] if most == "1" else [(3, "a"), (5, "a"), (8, "b"), (9, "b")])
+    assert db.column("SELECT id FROM queue.q_q WHERE state = 'later' ORDER BY id") == ([1, 7] if most == "1" else [1, 2, 4, 7])
+    assert db.column("SELECT id FROM queue.q_q WHERE state = 'blocked' ORDER BY id") == (
+        [2, 3, 4, 5, 6, 8, 9] if most == "1" else [6])
+
+
+def test_groups_are_let_in_as_they_were_heard_of(db):
+    """And not by the numbers of their jobs."""
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=4, b=4, c=4)
+    assert taken(db) == {"a": 2, "b": 2, "c": 2}
+    for id in (9, 1, 5):
+        end(db, id)
+    assert take(db) == [(11, "c"), (3, "a"), (7, "b")]
+
+
+def test_many_groups_end_and_begin_at_once(db):
+    """More than a note each: all are let in by one take, and known afterwards."""
+    db.create("q", max_running_per_group=2)
+    groups = [f"g{n}" for n in range(300)]
+    db.column(GROUPED, grouped(*groups * 3))
+    assert sorted(taken(db, 1000).items()) == sorted((g, 2) for g in groups)
+    tokens = db.column("SELECT (SELECT number FROM queue.queues) || '-' || id || '-' || token FROM queue.q_q WHERE state = 'leased'")
+    db.rows("SELECT queue.done(%s::text[])", tokens)
+    assert sorted(taken(db, 1000).items()) == sorted((g, 1) for g in groups)
+    n = db.value("SELECT number FROM queue.queues")
+    assert db.row(f"SELECT count(*), count(*) FILTER (WHERE cardinality(inside) = 1 AND head IS NULL) FROM queue.n{n}_groups") == (300, 300)

@@ -10,15 +10,16 @@ from contenders.qbouncer import Qbouncer
 from table import Goal, Table, median, number, ratio, ratio_of, turns
 
 CLIENTS = 100
+GROUPS = 50
 RATE, WAITERS = 1000, 100
 
 
 class With(Qbouncer):
-    """options: of the queue; held: while somebody holds an old snapshot."""
+    """options: of the queue; held: while somebody holds an old snapshot; groups: of its jobs."""
 
-    def __init__(self, what, options, held=False):
+    def __init__(self, what, options, held=False, groups=0):
         super().__init__()
-        self.what, self.options, self.held = what, options, held
+        self.what, self.options, self.held, self.groups = what, options, held, groups
 
     def label(self):
         return self.what
@@ -27,12 +28,17 @@ class With(Qbouncer):
         rig.statement(poolers["qbouncer"], "QUEUE DROP %s IF EXISTS" % self.queue,
                       "QUEUE CREATE %s%s" % (self.queue, self.options and " WITH (%s)" % self.options))
 
+    def push(self, batch):
+        return super().push(batch) + (" GROUP 'customer %d'" if self.groups else "")
+
 
 NONE = With("no limit", "")
 RUNNING = With("max_running = 200", "max_running = 200")
 MANY = With("max_running = 5000", "max_running = 5000")
 FAST = With("rate = '99999/s burst 99999'", "rate = '99999/s burst 99999'")
-GROUPED = With("max_running_per_group = 3", "max_running_per_group = 3")
+NO_GROUPS = With("max_running_per_group = 3, jobs of no group", "max_running_per_group = 3")
+LABELS = With("max_running_per_group = none, %d groups" % GROUPS, "max_running_per_group = none", groups=GROUPS)
+GROUPED = With("max_running_per_group = 3, %d groups" % GROUPS, "max_running_per_group = 3", groups=GROUPS)
 HELD = With("max_running = 200, under a held snapshot", "max_running = 200", True)
 NONE_HELD = With("no limit, under a held snapshot", "", True)
 
@@ -40,7 +46,7 @@ NONE_HELD = With("no limit, under a held snapshot", "", True)
 def _once(rig, poolers, plan, c):
     c.fresh(rig, poolers)
     if not c.held:
-        return c.loop(rig, poolers, CLIENTS, plan.seconds)["jobs"]
+        return c.loop(rig, poolers, CLIENTS, plan.seconds, queues=max(c.groups, 1))["jobs"]
     with rig.session() as holder:
         holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM queue.queues;")
         c.loop(rig, poolers, CLIENTS, plan.seconds)     # what it keeps
@@ -66,7 +72,7 @@ def _rate(rig, seconds):
 
 def limits(rig, plan):
     """limits of a queue: what they cost, how exact a rate is"""
-    got = {c: [] for c in (NONE, RUNNING, MANY, FAST, GROUPED, NONE_HELD, HELD)}
+    got = {c: [] for c in (NONE, RUNNING, MANY, FAST, NO_GROUPS, LABELS, GROUPED, NONE_HELD, HELD)}
     with rig.pooler("qbouncer") as pooler:
         for order in turns(list(got), plan.side_rounds):
             for c in order:
