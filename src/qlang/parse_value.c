@@ -554,6 +554,7 @@ bool parser_queue(struct parser *p, struct qvalue *v)
 	else
 		pg_error_detail(pg_error_set(p->err, "42622", "queue name is too long"),
 			"It has %u bytes, at most %d are possible.", v->text_len, QSTMT_QUEUE_MAX);
+	pg_error_hint(p->err, "Usage: %s", p->q->verb->usage);
 	parser_place(p, at);
 	return false;
 }

@@ -372,6 +372,8 @@ static bool resolve_array(struct resolver *r, const struct buf *text, struct buf
 	if (!ok)
 		pg_error_set(r->err, "22P02", "malformed array of jobs: \"%.60s\"",
 			text->len > 0 ? (const char *)text->data : "");
+	if (!ok)
+		pg_error_hint(r->err, "A job is named '3-17', several are '{3-17,3-18}'.");
 	if (ok && null)
 		ok = null_job(r);
 	if (n > SORT_FROM)
