@@ -715,10 +715,11 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	returned jsonb[];
+	said text;	-- an assignment, where PERFORM would begin a query
 BEGIN
-	PERFORM set_config('search_path', path, true);
+	said := set_config('search_path', path, true);
 	EXECUTE call INTO returned USING as_json, as_text, as_bytes;
-	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+	said := pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 	IF session_user <> current_user THEN
 		PERFORM queue._run_over();
 	ELSIF returned IS NULL OR h.watched IS NOT NULL AND queue._check_handler(cfg) IS DISTINCT FROM (h.f, h.gives, h.watched) THEN
@@ -807,6 +808,7 @@ DECLARE
 	outcome jsonb;
 	done text[] := '{}';
 	results text[] := '{}';
+	said text;
 BEGIN
 	SELECT * INTO part FROM queue._split(tokens, true);
 	cfg := part.cfg;
@@ -820,7 +822,8 @@ BEGIN
 		IF one.about IS NULL THEN
 			PERFORM queue._lost(cfg.name, ARRAY[split_part(one.token, '-', 2)::int8], ARRAY[split_part(one.token, '-', 3)], '{}');
 		END IF;
-		PERFORM set_config('qbouncer.job', one.about, true), set_config('qbouncer.lease', one.token, true);
+		said := set_config('qbouncer.job', one.about, true);
+		said := set_config('qbouncer.lease', one.token, true);
 		outcome := queue._run_handler(cfg, h, call, one.json, one.text, one.bytes, path);
 		IF outcome #>> '{queue.retry,of}' = one.token THEN
 			job := one.token;
