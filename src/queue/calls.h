@@ -144,11 +144,12 @@
 #define TAKE_FOR_PARAMS(PARAM) PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) \
 	PARAM(TEXT) PARAM(TEXT) PARAM(TEXT) PARAM(INTERVAL)
 
-/* The same with a condition, as TAKE_WHERE_SQL (text[]: functions/sift.sql). */
+/* The same with a condition, as TAKE_WHERE_SQL (text[]: functions/sift.sql). IS TRUE: the first that fit are the first events,
+ * so it is asked of one after the other; a subquery of a bare condition may become a join, in whatever order. */
 #define LOOKED_AT_SQL(kind) \
 	"(SELECT l.* FROM queue._look_for($@, '" kind "') AS s, LATERAL queue._look_at_" kind "(s.n, s.most) AS l) AS peek"
 #define TAKE_FOR_WHERE_SQL(kind) \
-	"WITH fits AS MATERIALIZED (SELECT peek.id FROM " LOOKED_AT_SQL(kind) " WHERE %s LIMIT (($@)[3])::pg_catalog.int8) " \
+	"WITH fits AS MATERIALIZED (SELECT peek.id FROM " LOOKED_AT_SQL(kind) " WHERE %s IS TRUE LIMIT (($@)[3])::pg_catalog.int8) " \
 	"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ", ) " FROM pg_catalog.set_config('qbouncer.proxy', ($@)[8], true) AS proxy, " \
 	"pg_catalog.set_config('qbouncer.seed', ($@)[9], true) AS seed, " \
 	"LATERAL queue._take_where_for_" kind "(CASE WHEN proxy IS NOT NULL AND seed IS NOT NULL THEN $@ END, " \

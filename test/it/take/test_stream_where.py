@@ -346,3 +346,14 @@ def test_isolation(c, qproxy, db):
         refused = error(w, "QUEUE TAKE orders FOR bi WHERE (true)")
         assert refused.sqlstate == "0A000" and "READ COMMITTED" in refused.fields["H"]
         assert not re.search("event", refused.fields.get("D", ""))
+
+
+@pytest.mark.parametrize("where", ["payload::text IN (SELECT t FROM wanted)",
+                                   "EXISTS (SELECT FROM wanted WHERE wanted.t = payload::text)"])
+def test_in_their_order(c, where):
+    """The first events that fit, however the server would join them with what a subquery finds."""
+    put(c, 1, 20)
+    tag(c, "CREATE TABLE wanted AS SELECT n::text AS t FROM generate_series(1, 200) AS n")
+    tag(c, "SET enable_hashjoin = off")
+    tag(c, "SET enable_nestloop = off")
+    assert drain(c, where, "LIMIT 5") == [[str(n) for n in range(i, i + 5)] for i in (1, 6, 11, 16)]
