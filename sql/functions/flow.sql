@@ -428,14 +428,15 @@ $body$,
 			more := queue._admit_@n@(q, groups, CASE WHEN pop THEN array_fill(instant, ARRAY[got]) END,
 				array_fill(-1, ARRAY[got]), NULL, instant, after, mine.seq + 1) OR more;
 		END IF;$used$ ELSE '' END),
-	-- what is known of groups that nothing was heard of for a while; as many as may be new
+	-- what is known of groups that nothing was heard of for a while; as many as may be new. None that is to open, of which
+	-- nobody would hear any more: it is not older than that
 	'@sweep@', CASE WHEN cfg.by_group THEN $sweep$
 	IF changed OR cardinality(ids) > 0 AND random() < 0.05 THEN
-		mine.swept := least(mine.swept, instant);
+		mine.swept := least(mine.swept, mine.opened);
 		WITH gone AS (DELETE FROM @groups@ WHERE ctid = ANY (ARRAY(SELECT g.ctid FROM @groups@ AS g
-				WHERE g.stale >= mine.swept AND g.stale <= instant ORDER BY g.stale
+				WHERE g.stale >= mine.swept AND g.stale <= mine.opened ORDER BY g.stale
 				LIMIT 20 + 2 * (cardinality(ids) + coalesce(told.n, 0)))) RETURNING stale)
-			SELECT coalesce(max(stale), instant) AS swept, count(*) > 0 AS some INTO told FROM gone;
+			SELECT coalesce(max(stale), mine.opened) AS swept, count(*) > 0 AS some INTO told FROM gone;
 		mine.swept := told.swept;
 		changed := changed OR told.some;
 	END IF;$sweep$ ELSE '' END),

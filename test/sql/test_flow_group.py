@@ -726,3 +726,35 @@ def test_many_groups_end_and_begin_at_once(db):
     assert sorted(taken(db, 1000).items()) == sorted((g, 1) for g in groups)
     n = db.value("SELECT number FROM queue.queues")
     assert db.row(f"SELECT count(*), count(*) FILTER (WHERE cardinality(inside) = 1 AND head IS NULL) FROM queue.n{n}_groups") == (300, 300)
+
+
+def test_a_group_that_opens_while_a_take_runs_is_not_forgotten(db):
+    """What is known of it is old enough for that at the same moment, when it waits longer than 30 s."""
+    db.create("q", max_running_per_group="none", rate_per_group="1/min")
+    pushed(db, a=2, b=1)
+    assert taken(db) == {"a": 1, "b": 1} and taken(db) == {}
+    db.rows("""CREATE FUNCTION public.waits() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW; END';
+        CREATE TRIGGER waits BEFORE UPDATE ON queue.q_q FOR EACH ROW WHEN (NEW.state = 'leased') EXECUTE FUNCTION public.waits()""")
+    pushed(db, c=1)
+    db.rows("SELECT pg_advisory_lock(7)")
+    other = db.connect()
+    take_c = other.beside(taken, other)
+    db.until_blocked(other)
+    db.rows("UPDATE queue.n1_groups SET (tat, opens, stale) = (SELECT m, m, m FROM clock_timestamp() AS m) WHERE \"group\" = 'a'")
+    db.rows("SELECT pg_advisory_unlock(7)")
+    assert take_c.result() == {"c": 1}
+    assert taken(db) == {"a": 1}
+
+
+def test_more_groups_open_than_a_take_looks_at(db):
+    """Nobody has taken for a while: what is known of them is old, and they wait none the less."""
+    db.create("q", max_running_per_group="none", rate_per_group="1/min")
+    groups = [f"g{n}" for n in range(1100)]
+    db.column(GROUPED, grouped(*groups * 2))
+    assert len(take(db, 2000)) == 1100 and take(db) == []
+    aged(db, "1 h")
+    db.rows("UPDATE queue.n1_groups SET stale = opens")
+    db.rows("UPDATE queue.n1_gate SET swept = '-infinity'")
+    pushed(db, new=1)
+    assert sum(len(take(db, 100)) for _ in range(13)) == 1101
