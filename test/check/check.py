@@ -59,7 +59,7 @@ class Check:
 
     def __init__(self, proxies, db, direct, seed, workers=40, restarts=False, patience=60, say=print, relay=None,
                  limits=False):
-        """patience: seconds, for what is left at the end to be worked off. relay: between proxies and server."""
+        """patience: seconds in which, at the end, what is left becomes less. relay: between proxies and server."""
         self.proxies, self.db, self.direct, self.say = proxies, db, direct, say
         self.relay, self.stopped = relay, [] # (pid, when to let it go on)
         self.words, self.patience = (), patience
@@ -228,9 +228,15 @@ class Check:
                                                   "SELECT payload->>'u' FROM queue.q_pops")]
 
     def drain(self):
-        deadline = time.monotonic() + self.patience
-        self.worker(*self.args("drain", 0, False)).drain(
-            lambda: not self.left() or time.monotonic() > deadline)
+        least, deadline = float("inf"), 0
+
+        def over():
+            nonlocal least, deadline
+            n = len(self.left())
+            if n < least:
+                least, deadline = n, time.monotonic() + self.patience
+            return n == 0 or time.monotonic() > deadline
+        self.worker(*self.args("drain", 0, False)).drain(over)
 
     def look_at_limits(self):
         if not self.limits:

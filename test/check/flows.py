@@ -190,8 +190,8 @@ class FlowWorker(Worker):
         while not until():
             for queue in WORKED:
                 try:
-                    tokens = self.take_of(queue, 50, 0, 30)
-                    if tokens:
+                    # some have many that come by threes
+                    while tokens := self.take_of(queue, 50, 0, 30):
                         self.run("QUEUE DONE " + ", ".join("'%s'" % t for t in tokens))
                 except check.worker.Lost:
                     self.open()
