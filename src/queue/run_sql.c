@@ -452,6 +452,7 @@ void run_sql_columns(void *arg, const uint8_t *body, size_t len)
 		return;
 	r->failed = true;
 	r->err = err;
+	r->in_vain = r->step == STEP_ALONE;
 }
 
 /* The last one counts. */

@@ -28,7 +28,8 @@ struct run_sql {
 	bool is_sql;    /* the look says so */
 	bool commits;   /* the last step is to */
 	bool failed;    /* err: with the first error */
-	bool in_vain;   /* the look refuses what its payload says: no other attempt will do better */
+	bool in_vain;   /* the look refuses what its payload says: no other attempt will do better; or its effect
+	                 * stays, and would come again with it */
 	char *sql;
 	size_t pos;     /* of the statement that follows */
 	int statement;  /* the one that is carried out, from 1 on */

@@ -71,6 +71,18 @@ def test_single_columns_in_quotes(sql, direct):
     assert end["state"] == "dead" and end["error"].startswith('force_quote: there is no column "b" (42703)')
 
 
+def test_a_column_that_is_not_there_behind_an_effect(qbouncer, db, direct):
+    """What was carried out is not carried out again for it; in a transaction it was not, and may do better."""
+    proxy = qbouncer(databases={"there": "host=127.0.0.1 port=%d dbname=%s user=app queue_run_roles=app" % (direct.info.port, db), "*": "host=127.0.0.1 port=%d" % direct.info.port})
+    with proxy.wire(db) as c:
+        tag(c, "CREATE TABLE effect (n int)")
+        tag(c, "QUEUE CREATE q WITH (run = sql, max_attempts = 3, retry = 'fixed 1ms')")
+        for how, attempts, effects in ((" NO TRANSACTION", 1, 1), (" NO TRANSACTION DATABASE there", 1, 1), ("", 3, 0)):
+            end = ends(c, "INSERT INTO effect VALUES (1) RETURNING n", "%s FORMAT csv WITH (force_quote = 'b')" % how)
+            assert end["state"] == "dead" and end["error"].startswith('force_quote: there is no column "b" (42703)'), end
+            assert (int(end["attempt"]), direct.execute("WITH gone AS (DELETE FROM effect RETURNING 1) SELECT count(*) FROM gone").fetchone()) == (attempts, (effects,)), how
+
+
 def psql(direct, statement):
     """What psql prints."""
     env = dict(os.environ, PGCLIENTENCODING="UTF8", LC_ALL="C", PSQLRC="/dev/null")
