@@ -414,7 +414,7 @@
 		ARG(STATE, "state", "STATE", STATE, MAY, 0) \
 		ARG(OLDER, "older", "OLDER THAN", INTERVAL, MAY, 0) \
 		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
-		"SELECT queue.purge{whose}({queue}{read}, {state}, false, {older}{which})", \
+		"SELECT queue.purge{whose}({queue}{read}, {of_state}, false, {older_than}{which})", \
 		"QUEUE PURGE q [STATE {ready | later | blocked | dead | done}] [OLDER THAN interval]\n" \
 		"    [WHERE (condition)]\n" \
 		"QUEUE PURGE stream FOR subscription [STATE {ready | later | dead}] [OLDER THAN interval]", \

@@ -582,7 +582,7 @@ DECLARE
 	until timestamptz;
 BEGIN
 	IF older < interval '0' OR older > interval '8000 years' THEN
-		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'OLDER THAN must not be negative, nor longer than 8000 years';
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'OLDER THAN must be an interval, not negative, nor longer than 8000 years';
 	END IF;
 	-- what is older than that, the year 4714 BC is no more
 	until := CASE WHEN older < interval '6000 years' THEN moment - older WHEN older IS NOT NULL THEN '-infinity' END;

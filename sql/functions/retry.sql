@@ -542,7 +542,7 @@ BEGIN
 	PERFORM queue._must_read(u);
 	PERFORM queue._must_select(s);
 	IF older < interval '0' OR older > interval '8000 years' THEN
-		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'OLDER THAN must not be negative, nor longer than 8000 years';
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'OLDER THAN must be an interval, not negative, nor longer than 8000 years';
 	ELSIF which NOT IN ('ready', 'later', 'dead') THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('events in state "%s" cannot be purged', left(which, 80)),
 			HINT = 'States: ready, later, dead; without a state all of these.';

@@ -418,6 +418,31 @@ static void put_seen(struct rewriter *w)
 		buf_puts(w->sql, w->q->verb->id == QVERB_REDRIVE ? "'dead'" : "NULL");
 }
 
+/* PURGE: NULL for what was said is refused by the function, and does not mean all jobs. */
+static void put_said(struct rewriter *w, enum qarg_id id, const char *instead)
+{
+	const struct qverb *verb = w->q->verb;
+
+	for (int i = 0; i < verb->n_args; i++) {
+		if (verb->args[i].id != id)
+			continue;
+		buf_puts(w->sql, qstmt_has(w->q, id) ? "coalesce(" : "");
+		put_argument(w, &verb->args[i]);
+		if (qstmt_has(w->q, id))
+			buf_printf(w->sql, ", %s)", instead);
+	}
+}
+
+static void put_of_state(struct rewriter *w)
+{
+	put_said(w, QARG_STATE, "''");
+}
+
+static void put_older_than(struct rewriter *w)
+{
+	put_said(w, QARG_OLDER, "'-1 s'");
+}
+
 /* REDRIVE: which ones, and where to. */
 static void put_moved(struct rewriter *w)
 {
@@ -500,7 +525,8 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 		{"seen", put_seen}, {"moved", put_moved}, {"kept", put_kept}, {"named", put_named},
 		{"known", put_known}, {"returned", put_returned}, {"jobs", put_which},
 		{"routed", put_routed}, {"of_topic", put_of_topic}, {"scheduled", put_scheduled},
-		{"read", put_read}, {"failed", put_failed}, {"whose", put_whose}};
+		{"read", put_read}, {"failed", put_failed}, {"whose", put_whose},
+		{"of_state", put_of_state}, {"older_than", put_older_than}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)

@@ -191,7 +191,9 @@ static const struct {
 		"[], ARRAY[]" T "[], NULL" T ", NULL" T ")"},
 	{"QUEUE PURGE s FOR bi OLDER THAN '1 h'",
 		"SELECT queue.purge_for(('s')" T ", ('bi')" T ", NULL" T
-		", false, ('1 h')::pg_catalog.interval)"},
+		", false, coalesce(('1 h')::pg_catalog.interval, '-1 s'))"},
+	{"QUEUE PURGE q STATE $1", "SELECT queue.purge(('q')" T ", coalesce(($1)" T
+				   ", ''), false, NULL::pg_catalog.interval)"},
 	{"QUEUE REDRIVE s FOR $1 LIMIT 3",
 		"SELECT queue.redrive_for(('s')" T ", ($1)" T ", (3)::pg_catalog.int4, false)"},
 	{"QUEUE REDRIVE q", "SELECT queue.redrive(('q')" T ", NULL::pg_catalog.int4, false)"},

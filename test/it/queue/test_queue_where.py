@@ -134,3 +134,20 @@ def test_payloads(qproxy, db, kind, payload, where):
         tag(c, "QUEUE PUSH other '%s'" % payload)
         assert len(c.rows("QUEUE PEEK other WHERE %s" % where)) == 1
         assert tag(c, "QUEUE PURGE other WHERE %s" % where) == "DELETE 1"
+
+
+def test_a_purge_of_null_is_none(five, qproxy, db):
+    """A variable that is not set does not delete all jobs."""
+    with psycopg.connect(qproxy.dsn(db), autocommit=True) as conn:
+        for words, code in (("STATE %s", "22023"), ("OLDER THAN %s", "22023"), ("STATE %s WHERE (true)", "22023")):
+            for prepare in (False, True):
+                with pytest.raises(psycopg.Error) as e:
+                    conn.execute("QUEUE PURGE mail " + words, (None,), prepare=prepare)
+                assert e.value.sqlstate == code
+            with pytest.raises(psycopg.Error) as e, conn.transaction():
+                conn.execute("QUEUE PURGE mail " + words, (None,))
+            assert e.value.sqlstate == code
+    for words in ("STATE NULL", "OLDER THAN NULL"):
+        assert error(five, "QUEUE PURGE mail " + words).sqlstate in ("22023", "42601")
+    assert len(five.rows("QUEUE PEEK mail")) == 5
+    assert tag(five, "QUEUE PURGE mail OLDER THAN 0") == "DELETE 5"
