@@ -7,7 +7,9 @@
 --
 -- A look is at some thousand events; the next one goes on behind them, in another transaction.
 --
--- said: stream, subscription, LIMIT, MIN, WITHIN, LEASE, AS, the proxy, the seed of the token, LAG.
+-- One lane is looked at. If what is there has to wait (MIN, LAG) the proxy asks at once about the next one.
+--
+-- said: stream, subscription, LIMIT, MIN, WITHIN, LEASE, AS, the proxy, the seed of the token, LAG, how many lanes have to wait.
 
 -- How many events are looked at, step by step: mostly, what fits is in front. No rows: there is nothing to look at. What
 -- comes again comes first, whatever the condition is: it was chosen before, and take knows.
@@ -29,6 +31,7 @@ DECLARE
 	early int8;
 	numbers int4[] := ARRAY[u.number];
 	one int4;
+	past int4 := coalesce(said[11]::int4, 0);
 BEGIN
 	PERFORM set_config('qbouncer.looked', '', true);
 	IF s.payload <> kind THEN
@@ -81,6 +84,10 @@ BEGIN
 			l.early := early IS NOT NULL;
 			l.last := coalesce(u.from_id - 1, 0);
 			l.ended := fl IS NULL AND early IS NULL;
+		END IF;
+		IF NOT l.ended AND past > 0 THEN
+			past := past - 1;
+			CONTINUE;
 		END IF;
 		IF found.sub IS NULL OR NOT l.ended THEN
 			found := l;
@@ -166,8 +173,18 @@ BEGIN
 END
 $$;
 
+-- What a lane has is to wait so long. Of several others may have what need not: below -1, see there.
+CREATE OR REPLACE FUNCTION queue._next_lane(u queue.subscriptions, due_ms int8) RETURNS int8
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN u.lanes > 1 THEN -1 - due_ms ELSE due_ms END;
+END
+$$;
+
 -- Of TAKE, behind its lock: a delivery of these, and the position moves behind what was looked at. Nothing: when there may be
--- something; -1 at once, as there is more to look at.
+-- something; -1 at once, as there is more to look at; below that -1 less when: and at once, of the next lane.
 CREATE OR REPLACE FUNCTION queue._take_sifted_jsonb(s queue.streams, u queue.subscriptions, p queue.positions, fits int8[], l queue._look,
 	lim int4, least_events int4, within interval, lease interval, who text, lag interval, proxied int4, due_ms int8)
 RETURNS SETOF queue._delivered_jsonb
@@ -203,7 +220,8 @@ BEGIN
 			'SELECT pushed_at FROM @e@ WHERE id = ANY ($1)', ' UNION ALL ')) INTO oldest USING fits;
 		oldest := oldest + coalesce(lag, interval '0') + within;
 		IF oldest > clock_timestamp() THEN
-			nothing.due_ms := least(due_ms, greatest(ceil(least(extract(epoch FROM least(oldest, until) - clock_timestamp()), 31536000) * 1000), 1));
+			nothing.due_ms := queue._next_lane(u, least(due_ms,
+				greatest(ceil(least(extract(epoch FROM least(oldest, until) - clock_timestamp()), 31536000) * 1000), 1)::int8));
 			RETURN NEXT nothing;
 			RETURN;
 		END IF;
@@ -246,7 +264,8 @@ BEGIN
 	IF u.ends IS NOT NULL AND p.s1::text = u.ends::text THEN
 		nothing.due_ms := 0;
 	ELSIF l.young IS NOT NULL AND got = 0 THEN
-		nothing.due_ms := least(due_ms, greatest(ceil(least(extract(epoch FROM until - clock_timestamp()), 31536000) * 1000), 1));
+		nothing.due_ms := queue._next_lane(u, least(due_ms,
+			greatest(ceil(least(extract(epoch FROM until - clock_timestamp()), 31536000) * 1000), 1)::int8));
 	ELSIF got > 0 OR NOT l.ended OR l.rest OR u.lanes > 1 AND l.reach IS NOT NULL THEN
 		nothing.due_ms := -1;
 	END IF;

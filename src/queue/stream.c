@@ -83,11 +83,15 @@ struct reader {
 	bool again;    /* there was news while it asked */
 	uint8_t tries; /* how often it was sent again for other payloads */
 	bool expired;
-	int64_t due_ms; /* of an answer without a delivery; 0: not told; -1: there is more to look at */
+	/* of an answer without a delivery; 0: not told; -1: there is more to look at; below: in the next lane, see
+	 * note_waiting() */
+	int64_t due_ms;
 	bool out, ours; /* all that it may have out is; and was ended by this transaction */
 	char token[TOKEN_MAX];
 	char *least, *within, *lag; /* or NULL */
 	usec_t quiet, quiet_until;  /* WHERE: after a look in vain */
+	int waiting;                /* WHERE: so many lanes have something that has to wait */
+	int64_t waiting_ms;         /* ... the first of them; 0: none */
 	struct failure *failure;    /* of its condition, while it is asked at which event */
 	int16_t formats[DELIVERY_COLUMNS];
 	char name[SUBSCRIPTION_MAX + 1];
@@ -488,11 +492,31 @@ static void quiet(struct reader *w)
 	w->quiet_until = now + w->quiet;
 }
 
+/* With WHERE one lane is looked at. What is there has to wait, which is told as -1 - due: another one may have
+ * what need not. */
+static void note_waiting(struct reader *w)
+{
+	int64_t first = w->waiting_ms;
+
+	if (w->due_ms < -1) {
+		if (first == 0 || -1 - w->due_ms < first)
+			w->waiting_ms = -1 - w->due_ms;
+		w->waiting++;
+		w->due_ms = -1;
+	} else if (w->due_ms >= 0) { /* that was the last one */
+		if (first > 0 && (w->due_ms == 0 || first < w->due_ms))
+			w->due_ms = first;
+		w->waiting = 0;
+		w->waiting_ms = 0;
+	}
+}
+
 static void wait_on(struct reader *w)
 {
 	const struct params *p = &conf_current()->p;
 	usec_t at = loop_now() + (system_is_up(w->db) ? p->queue_rescan : p->queue_safety_poll);
 
+	note_waiting(w);
 	if (w->due_ms < 0 && !w->expired && !park_must_leave(w->taker)) {
 		ask(w); /* what there was did not fit, and there is more */
 		return;
@@ -641,7 +665,8 @@ static bool submit_where(struct reader *w, const struct task_ops *ops, bool fail
 		.within = w->within,
 		.lag = w->lag,
 		.proxy = proxy,
-		.seed = seed};
+		.seed = seed,
+		.waiting = w->waiting};
 	struct task_settings *settings = w->taker->ops->settings(w->taker);
 	struct where_statement st;
 	bool ok = sift_statement(&sift, fails, &st) && settings != NULL;

@@ -24,17 +24,21 @@ def put(session, *payloads, group=None):
         session.rows("SELECT queue.push('s', %s, \"group\" => %s)", json.dumps(p), group)
 
 
-def ask(session, where, lim=100, least=None, within=None, lag=None):
-    said = ["s", "a", str(lim), least and str(least), within, None, "w", None, None, lag]
+def ask(session, where, lim=100, least=None, within=None, lag=None, waiting=0):
+    said = ["s", "a", str(lim), least and str(least), within, None, "w", None, None, lag, str(waiting)]
     return session.conn.execute(ASKED.format(where.replace("%", "%%")), {"said": said}).fetchall()
 
 
 def take(session, where, lim=100, **more):
-    """As the proxy does it: -1 is asked again at once. The rows, and when there may be something."""
+    """As the proxy does it: -1 is asked again at once, and below that of the next lane. The rows, and when there may be something."""
+    waiting = []
     for asked in range(1, 200):
-        rows = ask(session, where, lim, **more)
-        if rows[0][4] is None or rows[0][4] >= 0:
-            return [r for r in rows if r[0] is not None], rows[0][4], asked
+        rows = ask(session, where, lim, waiting=len(waiting), **more)
+        due = rows[0][4]
+        if due is not None and due < -1:
+            waiting.append(-1 - due)
+        elif due != -1:
+            return [r for r in rows if r[0] is not None], min(waiting + [due or 10**12]) if waiting else due, asked
     raise AssertionError("it is asked for ever")
 
 
@@ -133,6 +137,35 @@ def test_young(db):
     rows, due, _ = take(db, "payload::int % 2 = 0", lag="1 h")
     assert rows == [] and 3500000 < due <= 3600000
     assert drain(db, "true") == [3, 4]
+
+
+@pytest.mark.parametrize("how", ["min", "lag"])
+def test_a_lane_that_waits(db, how):
+    """It holds up no other one."""
+    make(db, 2)
+    for g in "abcdefgh":
+        put(db, g, group=g)
+    lanes = []
+    for _ in range(2):
+        rows, _, _ = take(db, "true")
+        lanes.append([r[2] for r in rows])
+        done(db, rows)
+    assert sorted(lanes[0] + lanes[1]) == list("abcdefgh")
+    waits, goes = lanes[0][0], lanes[1][0]          # in this order they are looked at
+    put(db, 1, 2, 3, group=goes)
+    more = {"min": {"least": 2, "within": "1 h"}, "lag": {"lag": "1 h"}}[how]
+    if how == "lag":
+        db.connect("postgres").rows("UPDATE queue.e1_0 SET pushed_at = now() - interval '2 h'")
+    put(db, 4, group=waits)
+    rows, _, asked = take(db, "true", **more)
+    assert ([r[2] for r in rows], asked) == ([1, 2, 3], 2)
+    done(db, rows)
+    rows, due, asked = take(db, "true", **more)
+    assert rows == [] and 3500000 < due <= 3600000 and asked == 2
+    put(db, 5, group=goes)
+    rows, due, asked = take(db, "true", **more)
+    assert rows == [] and 3500000 < due <= 3600000 and asked == 3
+    assert drain(db, "true") == [4, 5]
 
 
 def test_events_are_gone(db):

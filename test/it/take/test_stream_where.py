@@ -357,3 +357,25 @@ def test_in_their_order(c, where):
     tag(c, "SET enable_hashjoin = off")
     tag(c, "SET enable_nestloop = off")
     assert drain(c, where, "LIMIT 5") == [[str(n) for n in range(i, i + 5)] for i in (1, 6, 11, 16)]
+
+
+def test_a_lane_that_waits(c, qproxy, db):
+    """Of a subscription that is read in parallel: what is there for one reader holds up nothing of the others."""
+    tag(c, "QUEUE ALTER orders FOR bi SET (parallel = 2)")
+    for n in range(8):
+        tag(c, "QUEUE PUSH orders '%d' GROUP 'g%d'" % (n, n))
+    first, second = drain(c, "true")
+    for n in range(3):
+        tag(c, "QUEUE PUSH orders '%d' GROUP 'g%s'" % (10 + n, second[0]))
+    tag(c, "QUEUE PUSH orders '20' GROUP 'g%s'" % first[0])
+    token, got = fits(c, "payload >= '10'", "MIN 2 WITHIN '1 h'")
+    assert got == ["10", "11", "12"]
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE orders FOR bi MIN 2 WITHIN '1 h' WAIT '60 s' WHERE (payload >= '10')")
+        parked(w)
+        tag(c, "QUEUE DONE '%s'" % token)
+        tag(c, "QUEUE PUSH orders '13', '14' GROUP 'g%s'" % second[0])
+        assert woken(w)["payload"] == "13"
+        with qproxy.wire(db) as v:
+            v.query("QUEUE TAKE orders FOR bi MIN 2 WITHIN '2 s' WAIT '60 s' WHERE (payload >= '10')")
+            assert woken(v)["payload"] == "20"
