@@ -82,10 +82,11 @@
 
 /* Bytes say that they are: nothing else shows it once they are written as a text. */
 /* @: the only parameter of ours, behind the client's own (text[]: functions/where.sql); %s: the condition. Whatever that
- * is, it sees no names of ours but those of its row. */
+ * is, it sees no names of ours but those of its row. IS TRUE: the first that fit are the first jobs, so it is asked of one
+ * after the other; a subquery of a bare condition may become a join, in whatever order. */
 #define TAKE_WHERE_SQL(kind) \
 	"WITH fits AS MATERIALIZED (SELECT peek._queue, peek.id, peek._version FROM (SELECT l.* FROM " \
-	"queue._look_steps($@) AS s, LATERAL queue._look_" kind "($@, s.q, s.skip, s.most) AS l) AS peek WHERE %s " \
+	"queue._look_steps($@) AS s, LATERAL queue._look_" kind "($@, s.q, s.skip, s.most) AS l) AS peek WHERE %s IS TRUE " \
 	"LIMIT (($@)[1])::pg_catalog.int8 OPERATOR(pg_catalog.+) 20) " \
 	"SELECT " ROW_TAKE(CALL_JOB_NAME, ", ", ) " FROM " AUTONOMOUS_SQL ", " \
 	"pg_catalog.set_config('qbouncer.tell', 'here', true) AS tell, " \
@@ -144,8 +145,7 @@
 #define TAKE_FOR_PARAMS(PARAM) PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) \
 	PARAM(TEXT) PARAM(TEXT) PARAM(TEXT) PARAM(INTERVAL)
 
-/* The same with a condition, as TAKE_WHERE_SQL (text[]: functions/sift.sql). IS TRUE: the first that fit are the first events,
- * so it is asked of one after the other; a subquery of a bare condition may become a join, in whatever order. */
+/* The same with a condition, as TAKE_WHERE_SQL (text[]: functions/sift.sql). */
 #define LOOKED_AT_SQL(kind) \
 	"(SELECT l.* FROM queue._look_for($@, '" kind "') AS s, LATERAL queue._look_at_" kind "(s.n, s.most) AS l) AS peek"
 #define TAKE_FOR_WHERE_SQL(kind) \

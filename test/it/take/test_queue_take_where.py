@@ -45,6 +45,17 @@ def test_take(five, where, found):
     assert stats(five)["leased"] == len(found)
 
 
+@pytest.mark.parametrize("where", ["payload::text IN (SELECT t FROM wanted)", "EXISTS (SELECT FROM wanted WHERE t = payload::text)"])
+@pytest.mark.parametrize("verb", ["TAKE", "POP"])
+def test_in_the_order_of_the_queue(q, verb, where):
+    """However the server would join them with what a subquery finds."""
+    tag(q, "QUEUE PUSH mail (payload) SELECT to_jsonb(n) FROM generate_series(1, 99) AS n")
+    tag(q, "CREATE TABLE wanted AS SELECT n::text AS t FROM generate_series(1, 200) AS n")
+    tag(q, "SET enable_hashjoin = off")
+    tag(q, "SET enable_nestloop = off")
+    assert ids(q.rows("QUEUE %s mail LIMIT 5 WHERE (%s)" % (verb, where))) == [1, 2, 3, 4, 5]
+
+
 def test_the_lease_is_like_any_other(five):
     (job,) = five.rows("QUEUE TAKE mail LEASE '1 min' AS 'w1' WHERE (payload->>'n' = '3')")
     assert (job["queue"], job["attempt"], job["priority"]) == ("mail", "1", "1")
