@@ -43,13 +43,14 @@ static struct wakes *wakes_get(struct wakes **list, const char *queue)
 	return t;
 }
 
-static void add(struct wakes **list, const char *queue, unsigned jobs, struct head_mark mark,
-	bool locks, int64_t tx)
+/* NULL without memory. */
+static struct wakes *add(struct wakes **list, const char *queue, unsigned jobs,
+	struct head_mark mark, bool locks, int64_t tx)
 {
 	struct wakes *t = wakes_get(list, queue);
 
 	if (t == NULL)
-		return;
+		return NULL;
 	head_mark_min(&t->mark, mark);
 	t->locks |= locks;
 	if (!t->makes_ready)
@@ -58,12 +59,13 @@ static void add(struct wakes **list, const char *queue, unsigned jobs, struct he
 		t->jobs = jobs > 0 && t->jobs > 0 ? t->jobs + jobs : 0;
 	t->tx = t->makes_ready && t->tx == 0 ? 0 : tx;
 	t->makes_ready = true;
+	return t;
 }
 
 void touch_from(
 	struct taker *taker, const char *queue, unsigned jobs, struct head_mark mark, bool locks)
 {
-	add(&taker->wakes, queue, jobs, mark, locks, 0);
+	(void)add(&taker->wakes, queue, jobs, mark, locks, 0);
 }
 
 void touch_locked(struct taker *taker, const char *queue)
@@ -115,21 +117,48 @@ void wakes_wake(struct taker *taker)
 	wake(taker->db, &taker->wakes);
 }
 
+/* Those that may have been committed, though the statement that said so has failed. */
+static struct wakes *take_staying(struct wakes **list)
+{
+	struct wakes *staying = NULL;
+
+	while (*list != NULL) {
+		struct wakes *t = *list;
+
+		if (!t->stays) {
+			list = &t->next;
+			continue;
+		}
+		*list = t->next;
+		t->next = staying;
+		staying = t;
+	}
+	return staying;
+}
+
 void wakes_let_go(struct taker *taker)
 {
+	struct wakes *staying;
+	struct qdb *db = taker->db;
+
 	CHECK_TAKER(taker);
+	staying = take_staying(&taker->wakes);
+	if (staying != NULL)
+		system_need(db, taker->pool);
 	for (struct wakes *t = taker->wakes; t != NULL; t = t->next)
 		if (t->locks)
 			waitq_wake(taker->db, t->queue, 0);
 	wakes_drop(taker);
+	wake(db, &staying);
 }
 
 /* --- what the database says --- */
 
 /* A job of the queue may be taken, by what has become of another one (queue._tell). It has just got
  * its place: what takes had told some time ago lies below it. */
-static void hear(struct qdb *db, struct wakes **list, const char *queue, int64_t tx)
+static void hear(struct qdb *db, struct wakes **list, const char *queue, int64_t tx, bool stays)
 {
+	struct wakes *told = NULL;
 	unsigned n = 0;
 
 	for (const struct wakes *t = *list; t != NULL; t = t->next)
@@ -138,9 +167,11 @@ static void hear(struct qdb *db, struct wakes **list, const char *queue, int64_t
 		return;
 	if (strcmp(queue, SCHEDULES_EVENT) == 0 ||
 		strncmp(queue, CANCELLED_EVENT, strlen(CANCELLED_EVENT)) == 0)
-		add(list, queue, 0, head_unmarked, false, tx);
+		(void)add(list, queue, 0, head_unmarked, false, tx);
 	else if (strlen(queue) <= QSTMT_QUEUE_MAX)
-		add(list, queue, 0, head_past(db, queue), false, tx);
+		told = add(list, queue, 0, head_past(db, queue), false, tx);
+	if (told != NULL && stays && tx != 0)
+		told->stays = true;
 }
 
 /* A procedure may COMMIT and go on for long, and nothing is heard of that but the number of the next
@@ -164,7 +195,8 @@ static struct wakes *take_ended(struct wakes **list, int64_t tx)
 	return ended;
 }
 
-static struct wakes *heard(struct qdb *db, struct wakes **list, const char *queue, const char *tx)
+static struct wakes *heard(
+	struct qdb *db, struct wakes **list, const char *queue, const char *tx, bool stays)
 {
 	struct wakes *ended;
 	int64_t n;
@@ -172,14 +204,14 @@ static struct wakes *heard(struct qdb *db, struct wakes **list, const char *queu
 	if (tx == NULL || !util_parse_i64(tx, strlen(tx), &n))
 		n = 0;
 	ended = take_ended(list, n);
-	hear(db, list, queue, n);
+	hear(db, list, queue, n, stays);
 	return ended;
 }
 
 void wakes_event(
 	struct qdb *db, struct pool *pool, struct wakes **list, const char *queue, const char *tx)
 {
-	struct wakes *ended = heard(db, list, queue, tx);
+	struct wakes *ended = heard(db, list, queue, tx, false);
 
 	/* who is told may end the list's owner */
 	if (ended != NULL && pool != NULL)
@@ -202,11 +234,15 @@ void wakes_event_of_client(struct client *c, const char *queue, const char *tx)
 {
 	struct qclient *qc =
 		qclient_get(c); /* it need not have used QUEUE: a table may be tracked */
+	struct wakes *ended;
 
 	if (qc == NULL)
 		return;
 	client_watch_tx(c);
-	wakes_event(qc->taker.db, qc->taker.pool, &qc->taker.wakes, queue, tx);
+	ended = heard(qc->taker.db, &qc->taker.wakes, queue, tx, client_tx(c) == CLIENT_TX_IDLE);
+	if (ended != NULL)
+		system_need(qc->taker.db, qc->taker.pool);
+	wake(qc->taker.db, &ended);
 }
 
 void wakes_task_event(struct pool *pool, const char *queue, const char *tx, void **kept)
@@ -216,7 +252,7 @@ void wakes_task_event(struct pool *pool, const char *queue, const char *tx, void
 
 	if (db == NULL)
 		return;
-	ended = heard(db, &list, queue, tx);
+	ended = heard(db, &list, queue, tx, false);
 	*kept = list;
 	if (ended != NULL)
 		system_need(db, pool);

@@ -15,6 +15,7 @@ struct wakes {
 	struct head_mark mark; /* nothing that it made ready lies below */
 	unsigned jobs; /* made ready; 0: unknown */
 	int64_t tx;    /* in which the database said so; 0: not told, or it is the client's statement that did it */
+	bool stays;    /* said outside of a block: a procedure may have committed it, and failed later */
 	char queue[];
 };
 

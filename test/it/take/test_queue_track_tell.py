@@ -415,6 +415,21 @@ def test_a_procedure_that_commits(qproxy, db, listener, kind, way, body):
         assert listener.heard() == []
 
 
+@pytest.mark.parametrize("way", ["CALL", "DO"])
+def test_a_procedure_that_fails_behind_its_commit(qbouncer, cluster, way):
+    db = cluster.createdb(owner="app")
+    proxy = qbouncer(queue_rescan="1h", queue_safety_poll="1h")
+    with proxy.wire(db) as c, proxy.wire(db) as other:
+        prepare(c, "queue")
+        body = "BEGIN " + PUSH % ("changes", 1) + " COMMIT; RAISE EXCEPTION 'no'; END"
+        tag(c, "CREATE PROCEDURE p() LANGUAGE plpgsql AS $$ " + body + " $$")
+        other.query("QUEUE TAKE changes WAIT '30s'")
+        proxy.wait_show("QUEUES", lambda r: r["database"] == db and r["queue"] == "changes" and r["waiters"] == "1")
+        c.query("CALL p()" if way == "CALL" else "DO $$ " + body + " $$")
+        assert first_of(other) == 1
+        assert [m.fields["C"] for m in rest(c) if m.type == "E"] == ["P0001"]
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_text_that_commits(c, other, listener, text):
     waits(other)
