@@ -375,12 +375,12 @@ def test_an_orphan_is_ended_first(qbouncer, db, direct, reports, how):
 
 
 @pytest.mark.parametrize("how", ["", " NO TRANSACTION"])
-def test_a_lost_lease(two, direct, reports, how):
+def test_a_lost_lease(qbouncer, db, direct, reports, how):
     """The job is somebody else's: what runs is ended, and what it did is not told."""
-    proxy, c = two
-    proxy.settings["queue_hold_lease"] = "1s"
-    proxy.reload()
-    tag(c, "QUEUE RUN 'SELECT pg_sleep(600)' ON nightly DATABASE reports" + how)
+    proxy = qbouncer(databases={"reports": entry(reports)}, queue_hold_lease="1s")   # of who waits already, too
+    with proxy.wire(db) as c:
+        tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+        tag(c, "QUEUE RUN 'SELECT pg_sleep(600)' ON nightly DATABASE reports" + how)
     running(reports)
     direct.execute("DELETE FROM queue.q_nightly")
     running(reports, 0)
