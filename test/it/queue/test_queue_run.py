@@ -281,8 +281,8 @@ def test_a_timeout_of_one_job(deaf, runner, direct, how):
     for wrong in ("0", "-1 s", "2 years", "soon"):
         assert error(c, "QUEUE RUN 'SELECT 1' ON nightly TIMEOUT '%s'" % wrong).sqlstate in ("22023", "22007"), wrong
     for wrong in ('"x"', "0", "[]"):
-        tag(c, "QUEUE PUSH nightly '{\"sql\": \"SELECT 1\", \"timeout\": %s}' KEY '%s'" % (wrong, wrong.replace("'", "")))
-        assert c.rows("QUEUE AWAIT KEY '%s' ON nightly WAIT '20s'" % wrong)[0]["state"] == "dead"
+        (job,) = c.rows("QUEUE PUSH nightly '{\"sql\": \"SELECT 1\", \"timeout\": %s}' RETURNING JOB" % wrong)
+        assert c.rows("QUEUE AWAIT '%s' WAIT '20s'" % job["job"])[0]["state"] == "dead"
 
 
 def test_a_timeout_that_the_end_races(runner, direct):
