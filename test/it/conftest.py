@@ -4,6 +4,9 @@
     def test_it(qbouncer, db):
         p = qbouncer(pool_mode="session")           # keys of the ini
 
+    @pytest.mark.bare                               # the schema is not in the database
+    def test_it(proxy, db):
+
 The program is $QB_BUILD/qbouncer; without QB_BUILD that of build/asan, build/release or the
 current directory.
 """
@@ -13,6 +16,7 @@ import shutil
 import sys
 import tempfile
 
+import psycopg
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -23,6 +27,7 @@ pytest.register_assert_rewrite("metrics", "queuetest", "verbways")
 from pgcluster import Cluster  # noqa: E402
 from pki import Authority  # noqa: E402
 from proxy import Proxy  # noqa: E402
+from schema import install_script  # noqa: E402
 
 # Logins at the server that are not "trust", by user name.
 HBA = [
@@ -44,6 +49,10 @@ CREATE ROLE s_plain LOGIN PASSWORD 'secret of plain';
 SET password_encryption = 'md5';
 CREATE ROLE s_md5 LOGIN PASSWORD 'secret of md5';
 """
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "bare: its database is without the schema of queues")
 
 
 def find_program():
@@ -75,10 +84,22 @@ def cluster():
         yield pg
 
 
+def installed(cluster):
+    """The name of a database of app's in which the schema is, as a template: made once."""
+    if not getattr(cluster, "installed", None):
+        name = cluster.createdb("installed", owner="app")
+        with psycopg.connect(cluster.dsn(name, "app"), autocommit=True) as conn:
+            assert not conn.pgconn.exec_(install_script().encode()).error_message
+        cluster.installed = name
+    return cluster.installed
+
+
 @pytest.fixture
-def db(cluster):
-    """A fresh database that belongs to the role app: its name."""
-    name = cluster.createdb(owner="app")
+def db(request, cluster):
+    """A fresh database that belongs to the role app: its name. The schema is in it, unless the test is marked
+    `bare`."""
+    bare = request.node.get_closest_marker("bare")
+    name = cluster.createdb(owner="app", template="template1" if bare else installed(cluster))
     yield name
     cluster.dropdb(name)
 
@@ -86,7 +107,6 @@ def db(cluster):
 @pytest.fixture
 def direct(cluster, db):
     """A psycopg connection to the database that does not pass through the proxy."""
-    import psycopg
     with psycopg.connect(cluster.dsn(db), autocommit=True) as conn:
         yield conn
 

@@ -16,7 +16,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "test", "lib")]
 
 from pgcluster import Cluster  # noqa: E402
-from sessions import Database, install_script  # noqa: E402
+from schema import install_script  # noqa: E402
+from sessions import Database  # noqa: E402
 
 
 @pytest.fixture(scope="session")

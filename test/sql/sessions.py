@@ -11,21 +11,6 @@ import pytest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def parts():
-    with open(os.path.join(ROOT, "sql", "order"), encoding="utf-8") as order:
-        lines = [line.split("#")[0].strip() for line in order]
-    return [os.path.join(ROOT, "sql", line) for line in lines if line]
-
-
-def install_script():
-    """install.sql as the build makes it: the parts, one behind the other."""
-    texts = []
-    for path in parts():
-        with open(path, encoding="utf-8") as part:
-            texts.append(part.read())
-    return "".join(texts)
-
-
 class Session:
     """One connection, autocommit."""
 

@@ -2,7 +2,8 @@
 
 import os
 
-from sessions import ROOT, install_script
+from schema import install_script
+from sessions import ROOT
 
 
 def uninstall_script():

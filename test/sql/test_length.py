@@ -4,7 +4,8 @@ import psycopg
 import pytest
 
 from pgcluster import Cluster
-from sessions import Session, install_script
+from schema import install_script
+from sessions import Session
 
 
 @pytest.fixture

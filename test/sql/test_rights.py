@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from sessions import install_script
+from schema import install_script
 
 
 @pytest.fixture

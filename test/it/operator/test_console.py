@@ -739,6 +739,7 @@ def test_kill_client(proxy, db):
         assert other.closed()
 
 
+@pytest.mark.bare
 def test_install(proxy, db):
     with proxy.wire(db) as c:
         c.simple("SELECT 1")

@@ -653,6 +653,7 @@ def test_rights_are_those_of_the_role(proxy, db, q):
             assert error(o, sql).sqlstate in ("42501", "3F000")
 
 
+@pytest.mark.bare
 def test_schema_is_not_there_and_may_not_be_made(qbouncer, db):
     proxy = qbouncer(queue_auto_install=0)
     with proxy.wire(db) as c:

@@ -8,6 +8,8 @@ import pytest
 from proxy import wait_for
 from queuetest import tag
 
+pytestmark = pytest.mark.bare
+
 
 @pytest.fixture
 def scheduled(program, cluster, db):

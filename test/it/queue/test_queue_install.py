@@ -9,6 +9,8 @@ from pgwire import PgError, types
 from proxy import wait_for
 from queuetest import HEARTBEAT, error, parked, peek, stats, tag, take, woken  # noqa: F401
 
+pytestmark = pytest.mark.bare
+
 FIRST = ["QUEUE CREATE mail", "QUEUE LIST", "QUEUE STATS", "SELECT 1; QUEUE CREATE mail",
          "QUEUE CREATE mail; QUEUE PUSH mail '1'"]
 
