@@ -74,7 +74,7 @@ def limits(rig, plan):
     """limits of a queue: what they cost, how exact a rate is"""
     got = {c: [] for c in (NONE, RUNNING, MANY, FAST, NO_GROUPS, LABELS, GROUPED, NONE_HELD, HELD)}
     with rig.pooler("qbouncer") as pooler:
-        for order in turns(list(got), plan.side_rounds):
+        for order in turns(list(got), plan.rounds):
             for c in order:
                 got[c].append(_once(rig, {"qbouncer": pooler}, plan, c))
     seconds = 30 if plan.name != "quick" else 5
