@@ -48,27 +48,34 @@ def goals_table(tables):
                  "below say how.", ["", "goal", "measured"], rows)
 
 
-def _markdown(table):
+def _of(facts, main):
+    """What differs from the facts of the newest run, but for the time that it took."""
+    differs = [pair for pair in facts if pair not in main and pair[0] not in ("took", "missing", "load before")]
+    return " Of an earlier run: %s." % ", ".join("%s %s" % pair for pair in differs) if differs else ""
+
+
+def _markdown(table, facts=(), main=()):
     cells = _cells(table)
     head, *rows = cells
     marks = ["---" if _is_text(cells, i) else "---:" for i in range(len(head))]
     lines = ["## " + table.title, "", textwrap.fill(table.text, 100), ""]
     if table.part:
-        lines += ["This part alone: `test/bench/run.py %s`." % table.part, ""]
+        lines += ["This part alone: `test/bench/run.py %s`.%s" % (table.part, _of(facts, main)), ""]
     lines += ["| " + " | ".join(head) + " |", "|" + "|".join(marks) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def write(path, known, tables, command):
-    """doc/bench.md anew."""
-    goals = goals_table(tables)
-    intro = ("Written by `%s`. All stand before the same Postgres, on the same machine, in the same run, "
-             "the poolers with the same settings; clients, poolers and Postgres share its cores. Ratios "
+def write(path, known, measured, command):
+    """doc/bench.md anew. known: facts of the newest run; measured: tables with the facts of theirs."""
+    goals = goals_table([table for table, _ in measured])
+    intro = ("Written by `%s`. What a table compares stands before the same Postgres, on the same machine, in the same "
+             "run, the poolers with the same settings; clients, poolers and Postgres share its cores. Ratios "
              "travel between machines, the figures themselves do not." % command)
     parts = ["# Figures", textwrap.fill(intro, 100),
              "| | |\n|---|---|\n" + "\n".join("| %s | %s |" % pair for pair in known)]
-    parts += [_markdown(t) for t in ([goals] if goals else []) + list(tables)]
+    parts += [_markdown(goals)] if goals else []
+    parts += [_markdown(table, facts, known) for table, facts in measured]
     _put(path, "\n\n".join(parts) + "\n")
 
 

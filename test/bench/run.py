@@ -6,6 +6,7 @@
     test/bench/run.py --quick            everything in small sizes, a few minutes: does it run?
     test/bench/run.py select jobs        these parts only
     test/bench/run.py --publish --write  and writes doc/bench.md
+    test/bench/run.py --write jobs       and writes these parts of it
 
 It prints figures and judges none: on a busy machine only ratios and `instructions` mean anything.
 Builds qbouncer itself (-O2 over all files at once, as the package does; no sanitizers) unless --program names one, installs what is missing of
@@ -27,6 +28,7 @@ import report
 from common import HERE, REPO, Failed
 from contenders.node import Node
 from contenders.pgmq import Pgmq
+from figures import Figures
 from loads import bulk, cancel, clock, cores, death, disturb, flow, handlers, jobs, latency, outside, passing, soak, streams, waiting
 from plan import PLANS
 from programs import build, check_program, facts, installed, newest_pgbouncer, prepares
@@ -169,7 +171,8 @@ def measure(rig, names, plan, until, then=lambda tables, missing: None):
 
 
 def writer(args, known, began):
-    """What writes doc/bench.md, and README's figures, with the tables that are there, when it is asked for."""
+    """What writes doc/bench.md, and README's figures, with the tables that are there, when it is asked for. Of parts
+    that were not measured it keeps what an earlier run had."""
     words = [a for a in sys.argv[1:] if "/" not in a and a not in ("--write", "--program", "--build-dir")]
     command = " ".join([os.path.relpath(os.path.join(HERE, "run.py"), REPO), "--write", *words])
 
@@ -178,9 +181,14 @@ def writer(args, known, began):
         if missing:
             facts_now.append(("missing", ", ".join(missing)))
         if args.write and tables:
-            report.write(os.path.join(REPO, "doc", "bench.md"), facts_now, tables, command)
+            for table in tables:
+                figures.put(table, known)
+            report.write(os.path.join(REPO, "doc", "bench.md"), facts_now, figures.tables(PARTS), command)
+            figures.save()
             report.rewrite(os.path.join(REPO, "README.md"),
                            lambda text: readme.update(text, tables, dict(known)["pgbouncer"]))
+
+    figures = Figures(os.path.join(HERE, "figures.json"))
     return write
 
 

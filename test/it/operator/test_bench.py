@@ -28,6 +28,7 @@ import simulate  # noqa: E402
 from common import Failed  # noqa: E402
 from contenders import marks  # noqa: E402
 from contenders.outside import Outside  # noqa: E402
+from figures import Figures  # noqa: E402
 from loads import jobs, outside, soak  # noqa: E402
 from meter import NO_COST, Cost  # noqa: E402
 from plan import QUICK  # noqa: E402
@@ -234,11 +235,30 @@ def test_a_part_that_fails_costs_no_other(monkeypatch, tmp_path):
     assert told == [(0, 1), (0, 2), (0, 3), (1, 3)]
     assert rig.tidied == 3
     page = tmp_path / "bench.md"
-    report.write(str(page), [("missing", ", ".join(missing))], tables, "the command")
+    report.write(str(page), [("missing", ", ".join(missing))], [(table, []) for table in tables], "the command")
     text = page.read_text()
     assert "| missing | failed (failed), broken (failed), hangs (failed) |" in text
     assert "## Good" in text and "| it | works | yes |" in text
-    assert "This part alone: `test/bench/run.py good`." in text
+    assert "This part alone: `test/bench/run.py good`.\n" in text
+
+
+def test_parts_that_are_not_measured_stay(tmp_path):
+    path, page = tmp_path / "figures.json", tmp_path / "bench.md"
+    old, new = [("date", "yesterday"), ("plan", "full")], [("date", "today"), ("plan", "full")]
+    first = Figures(str(path))
+    for part in "gone", "two", "one":
+        first.put(Table("Title of " + part, "Text.", ["a"], [[1]], [Goal(part, ">= 1", "1")], part), old)
+    first.save()
+    again = Figures(str(path))
+    again.put(Table("Title of two", "Text.", ["a"], [[2]], [Goal("two", ">= 1", "2")], "two"), new)
+    report.write(str(page), new, again.tables(["one", "two", "three"]), "the command")
+    again.save()
+    assert list(Figures(str(path)).parts) == ["one", "two"]
+    text = page.read_text()
+    assert text.index("Title of one") < text.index("Title of two") and "gone" not in text
+    assert "This part alone: `test/bench/run.py one`. Of an earlier run: date yesterday.\n" in text
+    assert "This part alone: `test/bench/run.py two`.\n" in text
+    assert "| one | >= 1 | 1 |" in text and "| two | >= 1 | 2 |" in text
 
 
 def _measured():
