@@ -272,6 +272,16 @@ BEGIN
 END
 $$;
 
+-- The error of such a one; longest: the max_run of its queue.
+CREATE OR REPLACE FUNCTION queue._why_over(longest interval) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN format('CASE WHEN lease_until >= taken_at + %L::interval THEN ''ran too long'' ELSE ''lease expired'' END', longest);
+END
+$$;
+
 -- How long the last attempt ran that has ended otherwise than by being given back. (A lease that is over is found later.)
 CREATE OR REPLACE FUNCTION queue._ran() RETURNS text
 LANGUAGE plpgsql IMMUTABLE
@@ -285,7 +295,7 @@ $$;
 
 -- The columns of a row that PEEK or JOB gives: of a job in the queue's table, at this moment, or of one that has ended
 -- and is kept. One that is held has no time: there are drivers that cannot read infinity.
-CREATE OR REPLACE FUNCTION queue._job_row(kind text, moment text, now_is text, other text[]) RETURNS text
+CREATE OR REPLACE FUNCTION queue._job_row(kind text, moment text, now_is text, longest interval, other text[]) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -297,7 +307,7 @@ BEGIN
 			THEN least(%s, lease_until) - taken_at ELSE %s END', moment, queue._ran()),
 		'state', now_is,
 		'failures', format('failures + coalesce(%s, false)::int4', over),
-		'error', format('CASE WHEN %s THEN ''lease expired'' ELSE error END', over),
+		'error', format('CASE WHEN %s THEN %s ELSE error END', over, queue._why_over(longest)),
 		'failed_at', format('CASE WHEN %s THEN lease_until ELSE failed_at END', over),
 		'run_at', format('nullif(CASE WHEN %s THEN lease_until ELSE run_at END, ''infinity'')', over),
 		'lease_until', format('CASE WHEN %s THEN NULL ELSE lease_until END', over),
@@ -363,7 +373,7 @@ BEGIN
 			('dead', 'state = ''dead'' ORDER BY ended_at DESC') LOOP
 		CONTINUE WHEN part = 'late' AND cfg.on_expire <> 'dead' OR part <> which AND NOT (part = 'due' AND which IN ('ready', 'dead') OR part = 'late' AND which = 'dead');
 		RETURN QUERY EXECUTE format('SELECT %s FROM (SELECT *, %s AS now_is FROM %s) AS j WHERE %s LIMIT $1',
-			queue._job_row('peeked_jsonb', '$2', 'now_is', ARRAY['job', '$5 || ''-'' || id']), queue._state_at('$2', '$3', cfg.on_expire), queue._table(q), clause)
+			queue._job_row('peeked_jsonb', '$2', 'now_is', cfg.max_run, ARRAY['job', '$5 || ''-'' || id']), queue._state_at('$2', '$3', cfg.on_expire), queue._table(q), clause)
 			USING wanted, moment, queue._signed_attempts(cfg), which, cfg.number;
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
@@ -391,8 +401,8 @@ BEGIN
 		JOIN queue.queues AS c ON c.number = l.number;
 	PERFORM queue._check_payload(place.cfg, 'jsonb');
 	RETURN QUERY EXECUTE format('SELECT %s FROM %s WHERE id = $3',
-		queue._job_row('shown_jsonb', '$5', format('coalesce(%s, state)', queue._state_at('$5', '$6', (place.cfg).on_expire)), ours || ARRAY[
-			'cancelled', '(left(token, 1) = ''x'') IS TRUE']), queue._table(place.name)) USING place.number, place.name, place.id,
+		queue._job_row('shown_jsonb', '$5', format('coalesce(%s, state)', queue._state_at('$5', '$6', (place.cfg).on_expire)),
+			(place.cfg).max_run, ours || ARRAY['cancelled', '(left(token, 1) = ''x'') IS TRUE']), queue._table(place.name)) USING place.number, place.name, place.id,
 		place.max_attempts, clock_timestamp(), queue._signed_attempts(place.cfg);
 	IF FOUND THEN
 		RETURN;
@@ -424,11 +434,11 @@ BEGIN
 	SELECT l.*, c.history AS most, c.max_run INTO place FROM queue._locate(named[1], q, 'HISTORY') AS l
 		JOIN queue.queues AS c ON c.number = l.number;
 	EXECUTE format($sql$
-		SELECT true, CASE WHEN %s THEN queue._remember(history, greatest($2, 1), attempt, worker, taken_at, lease_until, 'expired',
-			CASE WHEN lease_until >= taken_at + $4 THEN 'ran too long' ELSE 'lease expired' END) ELSE history END
+		SELECT true, CASE WHEN %s THEN queue._remember(history, greatest($2, 1), attempt, worker, taken_at, lease_until, 'expired', %s)
+			ELSE history END
 		FROM %s WHERE id = $1
-	$sql$, queue._is_over('$3'), queue._table(place.name)) INTO found, past
-		USING place.id, place.most, clock_timestamp(), place.max_run;
+	$sql$, queue._is_over('$3'), queue._why_over(place.max_run), queue._table(place.name)) INTO found, past
+		USING place.id, place.most, clock_timestamp();
 	IF found IS NULL THEN
 		EXECUTE format('SELECT true, history FROM %s WHERE id = $1 ORDER BY ended_at + interval ''0'' DESC LIMIT 1',
 			queue._archive(place.name)) INTO found, past USING place.id;
@@ -558,11 +568,11 @@ DECLARE
 BEGIN
 	RETURN QUERY EXECUTE format($sql$
 		SELECT why, count(*), max(at), $1 || '-' || (max(ARRAY[(extract(epoch FROM at) * 1000000)::int8, id]))[2]
-		FROM (SELECT id, failures, CASE WHEN %1$s THEN 'lease expired'
+		FROM (SELECT id, failures, CASE WHEN %1$s THEN %3$s
 				ELSE split_part(split_part(error, E'\nCONTEXT:  ', 1), E'\nNOTICES:\n', 1) END AS why,
 				CASE WHEN %1$s THEN lease_until ELSE failed_at END AS at, coalesce(%1$s, false) OR state = 'dead' AS over FROM %2$s) AS j
 		WHERE failures > 0 OR over GROUP BY why ORDER BY 2 DESC, 3 DESC
-	$sql$, queue._is_over('$2'), queue._table(q)) USING cfg.number, clock_timestamp();
+	$sql$, queue._is_over('$2'), queue._table(q), queue._why_over(cfg.max_run)) USING cfg.number, clock_timestamp();
 END
 $$;
 

@@ -63,7 +63,7 @@ BEGIN
 	END IF;
 	RETURN QUERY EXECUTE format('SELECT %s FROM %s WHERE state = ''ready'' AND position >= $3 AND (expires_at > $1 OR expires_at IS NULL)
 			ORDER BY priority DESC, position LIMIT $5 OFFSET $4',
-			queue._job_row('_looked_jsonb', '$1', 'state', ARRAY['job', '$2 || ''-'' || id', '_queue', '$2',
+			queue._job_row('_looked_jsonb', '$1', 'state', cfg.max_run, ARRAY['job', '$2 || ''-'' || id', '_queue', '$2',
 				'_version', queue._version()]), queue._table(cfg.name))
 		USING clock_timestamp(), cfg.number, said[6 + 2 * nth]::int8, skip, most;
 	GET DIAGNOSTICS got = ROW_COUNT;

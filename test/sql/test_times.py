@@ -172,6 +172,9 @@ def test_ran_too_long(db, options, state):
     token = db.take("q", lease="1 h")[0]["token"]
     moved(db, "taken_at", "lease_until")
     error = db.fails("QB001", "SELECT queue.extend(%s)", token)
+    # also before anybody has found it
+    assert shown(db)["error"] == "ran too long"
+    assert db.column("SELECT error FROM queue.peek('q')") == db.column("SELECT error FROM queue.errors('q')") == ["ran too long"]
     db.rows("SELECT queue._promote(c, 10) FROM queue.queues AS c")
     job = shown(db)
     assert (job["state"], job["error"], job["failures"], job["ran"].total_seconds()) == \
