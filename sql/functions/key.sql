@@ -154,7 +154,7 @@ BEGIN
 				-- it keeps its place if it can. A new one is the column's default, for which nobody
 				-- needs a right on the sequence, as for nextval()
 				UPDATE @table@ SET run_at = coalesce(start, run_at), headers = head, payload = body::@type@,
-						expires_at = until, max_attempts = most, failures = 0, attempt = 0,
+						expires_at = until, max_attempts = most, failures = 0, attempt = 0, again = NULL,
 						spent = nullif(coalesce(spent, 0) + attempt, 0), version = coalesce(newer, version)
 					WHERE id = old AND key = k AND state = first AND priority = prio AND (newer <= version) IS NOT TRUE
 					RETURNING id INTO new;

@@ -69,6 +69,17 @@ def test_replace_one_that_runs(q):
     assert jobs(q) == []
 
 
+def test_replace_one_that_was_given_back_runs_once(q):
+    """It had been replaced while it ran: what comes now is the last of it."""
+    push(q, "1")
+    token = q.take("q")[0]["token"]
+    push(q, "2", duplicate="replace")
+    q.rows("SELECT queue.release(%s)", token)
+    push(q, "3", duplicate="replace")
+    q.done(q.take("q")[0]["token"])
+    assert jobs(q) == []
+
+
 def test_rerun(q):
     push(q, "1")
     assert push(q, "2", duplicate="rerun") == [1]
