@@ -118,12 +118,16 @@ BEGIN
 	IF NOT cfg.by_group OR NOT queue._sees_groups(cfg) THEN
 		RETURN format('(SELECT *, %s AS now_is FROM %s)', now_is, queue._table(cfg.name));
 	END IF;
-	-- the first of a group that have a place: a take will let them in
-	RETURN format($sql$(SELECT w.*, CASE WHEN now_was = 'blocked' AND row_number() OVER (PARTITION BY w."group", now_was ORDER BY id) <= %s
+	-- the first of a group that have a place: a take will let them in; where there is no order what is delayed takes none
+	RETURN format($sql$(SELECT w.*, CASE WHEN now_was = 'blocked' AND %s
 			THEN CASE WHEN run_at > $2 THEN 'later' ELSE 'ready' END ELSE now_was END AS now_is FROM (SELECT *, %s AS now_was,
 				count(*) FILTER (WHERE state IN %s) OVER (PARTITION BY "group") AS busy,
 				count(*) FILTER (WHERE state = 'ready') OVER (PARTITION BY "group") AS ready
-			FROM %s) AS w %s)$sql$, queue._group_free(cfg, 'busy', '$2'), now_is, queue._group_busy(cfg), queue._table(cfg.name),
+			FROM %s) AS w %s)$sql$, format(CASE WHEN cfg.max_running_per_group = 1
+				THEN 'row_number() OVER (PARTITION BY w."group", now_was ORDER BY id) <= %s'
+				ELSE 'count(*) FILTER (WHERE (run_at > $2) IS NOT TRUE) OVER (PARTITION BY w."group", now_was ORDER BY id
+					ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) < %s' END, queue._group_free(cfg, 'busy', '$2')),
+			now_is, queue._group_busy(cfg), queue._table(cfg.name),
 		CASE WHEN cfg.rate_per_group IS NULL AND cfg.pause_per_group IS NULL THEN '' ELSE format('LEFT JOIN (
 			SELECT name, tat, rests, ended FROM (SELECT DISTINCT ON ("group") "group" AS name, tat, rests FROM queue.%I
 				ORDER BY "group", seq DESC) AS k FULL JOIN (SELECT "group" AS name, max(ended) AS ended FROM queue.%I
@@ -154,7 +158,8 @@ BEGIN
 		RETURN;
 	ELSIF coalesce(cfg.max_running_per_group::text, cfg.rate_per_group, cfg.pause_per_group::text) IS NULL THEN
 		EXECUTE format('SELECT count(*), min(greatest(run_at, pushed_at)) FROM (SELECT run_at, pushed_at FROM %s
-			WHERE state = ''blocked'' ORDER BY "group", id LIMIT $1) AS x', tab) INTO ready, oldest USING most;
+			WHERE state = ''blocked'' AND (run_at > $2) IS NOT TRUE ORDER BY "group", id LIMIT $1) AS x', tab) INTO ready, oldest
+			USING most, moment;
 		RETURN;
 	END IF;
 	EXECUTE format($sql$
@@ -171,7 +176,7 @@ BEGIN
 				LATERAL (SELECT %3$s, (SELECT e.ended FROM ended AS e WHERE e.name = f.name) AS ended) AS g,
 				LATERAL (SELECT greatest(least(%4$s, $1 - f.jobs), 0)::int8 AS free FROM (SELECT c.ready) AS x) AS a,
 				LATERAL (SELECT count(*) AS jobs, min(greatest(run_at, pushed_at, g.ended)) AS since FROM (
-					SELECT run_at, pushed_at FROM %1$s WHERE state = 'blocked' AND "group" = f.name ORDER BY "group", id LIMIT a.free) AS x
+					SELECT run_at, pushed_at FROM %1$s WHERE state = 'blocked' AND "group" = f.name %6$s ORDER BY "group", id LIMIT a.free) AS x
 					WHERE (run_at > $2) IS NOT TRUE) AS b
 			WHERE f.name IS NOT NULL AND f.jobs < $1 AND f.n < 1000)
 		SELECT max(jobs), CASE WHEN min(since) > $2 THEN $2 ELSE min(since) END FROM look
@@ -180,7 +185,8 @@ BEGIN
 		queue._group_free(cfg, 'c.busy', '$2'),
 		CASE WHEN has_table_privilege(noted, 'SELECT')	-- of a place that was made since the last take
 			THEN format('SELECT "group", ended FROM %s WHERE ended IS NOT NULL AND "group" IS NOT NULL ORDER BY xid DESC LIMIT $1', noted)
-			ELSE 'SELECT NULL::text AS "group", NULL::timestamptz AS ended WHERE false' END)
+			ELSE 'SELECT NULL::text AS "group", NULL::timestamptz AS ended WHERE false' END,
+		CASE WHEN cfg.max_running_per_group = 1 THEN '' ELSE 'AND (run_at > $2) IS NOT TRUE' END)
 		INTO ready, oldest USING most, moment;
 END
 $$;

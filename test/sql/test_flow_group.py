@@ -122,6 +122,22 @@ def test_a_delayed_one_in_order_is_later(db):
     assert db.row("SELECT ready, oldest_ms FROM queue._gauges(100)") == (0, None)
 
 
+@pytest.mark.parametrize("most, more, ready", [("2", {}, 2), ("none", {"rate_per_group": "9/h burst 2"}, 2), ("none", {"fair": "group"}, 3)])
+def test_what_is_delayed_has_no_place_where_there_is_no_order(db, most, more, ready):
+    """It was blocked in its group while that was one."""
+    db.create("q")
+    pushed(db, a=1)
+    for _ in range(2):
+        db.rows("SELECT queue.push('q', '0', \"group\" => 'a', delay => '1 h')")
+    pushed(db, a=3)
+    assert take(db, 1) == [(1, "a")]
+    end(db, 1, "SELECT queue.fail(%s, 'x', retry_in => '1 h')")
+    options = dict({"max_running_per_group": most}, **more)
+    db.rows("SELECT queue.alter('q', %s, %s)", list(options), list(options.values()))
+    assert shown(db) == (ready, 3 - ready)
+    assert len(take(db)) == ready and shown(db) == (0, 3 - ready)
+
+
 def test_who_may_not_see_the_groups(db):
     """Who has nothing but SELECT on the jobs sees those that are not let in as what they are in the table."""
     db.create("q", max_running_per_group="none", rate_per_group="10/h burst 2")
