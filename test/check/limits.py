@@ -14,22 +14,59 @@ There is no clock here either. A rate brings one in a day, so it is its burst th
 queue begin or end hours from now. Time passes when the program says so.
 
 Which jobs of GROUPED a take gets is not said to the last one (what was let in before stays so), so there the answer is judged:
-how many they have to be is certain.
+how many they have to be is certain. So it is with several that wait for jobs of one queue: together they have to get all that there
+is, in one order or another. The proxy never looks of its own accord (QUIET): who waits is told, or it waits for ever.
 """
 
+import itertools
 import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(os.path.dirname(HERE)), "test", "lib")]
 
-from model import Program, main  # noqa: E402
-from state import Queue, Row, State, Tx  # noqa: E402
+from model import Mismatch, Program, main  # noqa: E402
+from proxy import wait_for  # noqa: E402
+from state import Queue, State, Tx  # noqa: E402
 
 KEYED, FULL, DROPS, LOOP = "a", "b", "o", "x"
 LIMITED, GROUPED = ("l", "n"), ("g", "f")
 WAITING = ("ready", "later", "blocked")
 MANY = 10 ** 6
+
+# what a queue has from the start; one of these
+OPTIONS = {
+    FULL: [{"max_length": 5}],
+    DROPS: [{"max_length": 4, "overflow": "drop_oldest"}],
+    LOOP: [{"max_per_transaction": 4}],
+    "l": [{}, {"max_running": 2}, {"rate": 4}, {"max_running": 3, "rate": 4}],
+    "n": [{}, {"pause": "1 h"}, {"max_running": 2, "pause": "1 h"}, {"max_running": 2}],
+    "g": [{}, {"max_running_per_group": 2}, {"max_running_per_group": 3, "rate_per_group": 4}, {"pause_per_group": "1 h"},
+          {"max_running_per_group": 2, "pause_per_group": "1 h"}, {"max_running_per_group": 2, "max_running": 4}],
+    "f": [{}, {"max_running_per_group": 2, "fair": "group"}, {"max_running_per_group": None, "fair": "group"},
+          {"max_running_per_group": None}],
+}
+
+# what ALTER makes of it
+CHANGES = {
+    FULL: (("max_length", (3, 5, 7, None)),),
+    DROPS: (("max_length", (1, 2, 4, 6, None)), ("overflow", ("error", "drop_oldest", "drop_oldest"))),
+    LOOP: (("max_per_transaction", (2, 4, 6, None)),),
+    "l": (("max_running", (1, 2, 3, None)), ("rate", (2, 4, None)), ("hours", ("open", "shut", None, None))),
+    "n": (("max_running", (1, 2, None)), ("pause", ("1 h", "1 h", None)), ("rate", (3, 5, None))),
+    "g": (("max_running_per_group", (1, 2, 3, None)), ("rate_per_group", (2, 4, None)), ("pause_per_group", ("1 h", None)),
+          ("max_running", (2, 4, None))),
+    "f": (("max_running_per_group", (1, 2, None, None)), ("fair", ("group", "group", None)), ("pause", ("1 h", None, None))),
+}
+
+
+def said(option, value):
+    """A value of an option as a statement says it."""
+    if value is None:
+        return "none"
+    if option.startswith("rate"):
+        return "'1/d burst %d'" % value
+    return "'%s'" % value if value == "1 h" else value
 
 
 class Limits(Queue):
@@ -47,8 +84,7 @@ class Limits(Queue):
         return self.set.get(option)
 
     def options(self):
-        return super().options() + "".join(
-            ", %s = %s" % (k, v) for k, v in self.set.items() if k in ("overflow", "max_per_transaction") and v != "error")
+        return super().options() + "".join(", %s = %s" % (k, said(k, v)) for k, v in self.set.items() if k != "max_length")
 
     def mode(self):
         """How groups are kept apart."""
@@ -83,10 +119,8 @@ class Limits(Queue):
 
 
 class LimitedState(State):
-    def __init__(self, names):
-        special = {FULL: {"max_length": 5}, DROPS: {"keeps": True, "max_length": 4, "overflow": "drop_oldest"},
-                   LOOP: {"max_per_transaction": 4}}
-        super().__init__([Limits(name, **special.get(name, {})) for name in names])
+    def __init__(self, names, random):
+        super().__init__([Limits(name, keeps=name == DROPS, **random.choice(OPTIONS.get(name, [{}]))) for name in names])
         self.steps = 0
         self.pops = False     # does the take that is looked at end its jobs?
 
@@ -190,11 +224,14 @@ class Limited(Program):
     """A program is about one of these, so that much happens there: the seed says which, in turn."""
 
     subjects = {
-        "keys": [("push_keyed", 40), ("take_keyed", 10), ("grow_older", 8)],
-        "lengths": [("push_many", 25), ("push_keyed", 5)],
-        "limits": [("push_limited", 25), ("take_limited", 40), ("grow_older", 14), ("alter_queue", 8)],
-        "groups": [("push_limited", 30), ("take_limited", 40), ("grow_older", 8), ("alter_queue", 8)],
-        "all": [("push_keyed", 8), ("push_many", 6), ("push_limited", 15), ("take_limited", 20), ("grow_older", 2)],
+        "keys": [("push_keyed", 40), ("take_keyed", 15), ("grow_older", 3)],
+        "lengths": [("push_many", 30), ("push_keyed", 5), ("push_in_parts", 8), ("alter_queue", 10)],
+        "limits": [("push_limited", 25), ("take_limited", 30), ("finish_limited", 25), ("wait_limited", 20), ("grow_older", 10),
+                   ("alter_queue", 14)],
+        "groups": [("push_limited", 30), ("take_limited", 30), ("finish_limited", 25), ("wait_limited", 20), ("grow_older", 6),
+                   ("alter_queue", 14)],
+        "all": [("push_keyed", 8), ("push_many", 6), ("push_limited", 15), ("take_limited", 15), ("finish_limited", 10),
+                ("wait_limited", 8), ("grow_older", 2)],
     }
 
     def new_state(self):
@@ -205,7 +242,7 @@ class Limited(Program):
         self.grouped = [q for q in GROUPED if q in more]
         one = tuple(q for q in (KEYED, FULL) + more if q not in GROUPED)
         self.families = (one, one[:1] + tuple(q for q in LIMITED if q in more)) + tuple((q,) for q in self.grouped)
-        return LimitedState((KEYED, FULL) + more)
+        return LimitedState((KEYED, FULL) + more, self.random)
 
     def always(self):
         return super().always() + [(getattr(self, f), n) for f, n in self.subjects[self.subject]] + [
@@ -235,12 +272,45 @@ class Limited(Program):
         self.take_one(c, "POP" if self.random.random() < 0.25 else "TAKE", [self.random.choice(self.limited)],
                       self.random.choice((1, 2, 3, 10)))
 
+    def finish_limited(self, c):
+        self.only = self.limited
+        if c.tx or self.random.random() < 0.7:
+            self.finish(c)
+        else:
+            self.done_in_sql(c)
+        self.only = None
+
+    def done_in_sql(self, c):
+        """Past the proxy."""
+        tx = Tx()
+        tokens = self.some_tokens(c, tx)
+        if tokens and not self.why_not(c, tx, tokens)[0]:
+            self.in_sql("SELECT queue.done(%s::text[])", tokens)
+            self.is_done(tx, self.leased(tx, tokens), None)
+            self.end(c, tx)
+
+    def in_sql(self, sql, *params):
+        self.script.append("%s %r" % (sql, params))
+        self.direct.execute(sql, params)
+
+    only = None
+
+    def some_tokens(self, c, tx):
+        some = super().some_tokens(c, tx)
+        for _ in range(10):
+            if self.only and any(self.queue_of(t) not in self.only for t in some):
+                some = super().some_tokens(c, tx)
+        return some
+
     def take_keyed(self, c):
         self.take_one(c, self.random.choice(("TAKE", "POP")), [KEYED], 1)
 
     def taken(self, c, jobs, got, pop=False):
         if not isinstance(got, str) and any(r["queue"] in GROUPED for r in got[0]):
             jobs = self.judged(jobs, got[0])
+        self.used(c, jobs, got, pop)
+
+    def used(self, c, jobs, got, pop):
         super().taken(c, jobs, got, pop)
         for r in jobs:
             q = self.state.queues[r.queue]
@@ -283,9 +353,14 @@ class Limited(Program):
         """Nobody who has waited since before the last one of this group was taken has been passed over."""
         self.turn += 1
         number, step = q.turns.get(r.group, (None, 0))
+        # who has delayed ones in front may have had his turn for these
+        late = {}
+        for x in self.state.rows.values():
+            if x.queue == q.name and x.state in WAITING and x.delayed:
+                late[x.group] = min(x.n, late.get(x.group, x.n))
         for u in waits if number is not None else ():
             if u.group not in (None, r.group) and u.since < step and q.turns.get(u.group, (0, 0))[0] < number \
-                    and u.priority >= r.priority and step > q.since:
+                    and u.priority >= r.priority and step > q.since and late.get(u.group, u.n) >= u.n:
                 self.fail("it is the turn of %r" % u.group)
         q.turns[r.group] = (self.turn, self.state.steps)
 
@@ -309,16 +384,28 @@ class Limited(Program):
         if p.policy == "REPLACE" and self.random.random() < 0.6:
             p.newer = self.version()
         if p.queue == DROPS:
-            p.group = None
-            row = Row(0, p.queue, 0, 0, "ready")
-            row.key = p.key
-            if not self.state.is_free(tx, row) or self.is_unsure(tx, p):
+            p.group = None if p.key else p.group
+            if not self.is_free(tx, p) or self.is_unsure(tx, p):
                 return None
+        if q.most and self.is_unseen(tx, p):
+            return None
         return p
 
-    def version(self):
-        """They become newer, but some are overtaken."""
+    def is_unseen(self, tx, p):
+        """Have others pushed what this does not see, or does it see ends that may be taken back? Then more are let in than there
+        may be."""
+        rows = self.state.rows
+        return any(row is None or row.state == "dead" if t is tx else row is not None and row.queue == p.queue and n not in rows
+                   for t in self.state.open for n, row in t.changes.items())
+
+    def loosen(self, tx, p):
+        """There is no such push: is_unseen()."""
+
+    def version(self, near=None):
+        """They become newer, but some are overtaken. near: just before that one or just behind it."""
         n = len(self.script) // 10 + self.random.randrange(4)
+        if near:
+            n = max(0, int(near[11:13]) * 60 + int(near[14:16]) + self.random.choice((-1, -1, 0, 1)))
         return "2026-01-01 %02d:%02d:00+00" % divmod(n, 60)
 
     def is_unsure(self, tx, p):
@@ -350,8 +437,12 @@ class Limited(Program):
             return
         if p.policy != "REPLACE" and self.random.random() < 0.4:
             p.policy, p.newer = "REPLACE", self.version() if self.random.random() < 0.5 else None
-        sql, params = p.sql(self.words(p), [])
-        self.told(c, tx, p, sql, params)
+        kept = [k for q, k in self.state.keep if q == p.queue and self.state.with_key(tx, q, k) is None
+                and self.state.keeper(tx, q, k) is not None]
+        if kept and self.random.random() < 0.4:    # its job has ended
+            p.key, p.policy = self.random.choice(kept), "REPLACE"
+            p.newer = self.version(self.state.keeper(tx, p.queue, p.key).version)
+        self.tell(c, tx, p)
 
     def push_limited(self, c):
         tx = self.tx(c)
@@ -361,24 +452,34 @@ class Limited(Program):
         p.group, p.n = self.random.choice(("g1", "g2", "g3")), self.random.choice((1, 2, 3))
         if p.queue in LIMITED and self.random.random() < 0.7:
             p.group = None
-        row = Row(0, p.queue, 0, 0, "ready")
-        row.group = p.group
-        if not self.state.is_free(tx, row):
-            return
-        sql, params = p.sql(self.words(p), [])
-        self.told(c, tx, p, sql, params)
+        self.tell(c, tx, p)
 
-    def push_many(self, c):
+    def push_many(self, c, queue=None):
         """Too many, now and then."""
         tx = self.tx(c)
-        p = self.wish(tx, self.random.choice([q for q in (FULL, DROPS, LOOP) if q in self.names]))
-        if p is None or p.key or p.group:
+        p = self.wish(tx, queue or self.random.choice([q for q in (FULL, DROPS, LOOP) if q in self.names]))
+        if p is None or p.key:
             return
-        p.n = self.random.choice((2, 3, 4, 6))
+        p.n = self.random.choice((1, 2, 3, 4, 6))
         if p.queue == DROPS and self.is_unsure(tx, p):
             return
-        sql, params = p.sql(self.words(p), [])
-        self.told(c, tx, p, sql, params)
+        self.tell(c, tx, p)
+
+    def push_in_parts(self, c):
+        """One transaction, several statements: together they may be too many."""
+        if LOOP not in self.names or c.tx:
+            return
+        self.begin(c)
+        for _ in range(self.random.choice((2, 3))):
+            if not c.tx.failed:
+                self.push_many(c, LOOP)
+                self.told_others()
+        self.random.choice((self.commit, self.commit, self.rollback))(c)
+
+    def told_others(self):
+        """Between the statements of one step."""
+        self.serve()
+        self.hear()
 
     def pushed(self, tx, p):
         last = self.state.n
@@ -394,14 +495,46 @@ class Limited(Program):
         over = self.state.unfinished(tx, q.name) - q.most
         if over <= 0 or all(r is None or r.n not in tx.changes for r in jobs):
             return
+        waits = self.waiting_in(tx, q)
+        if any(r.group for r in waits):
+            self.drops = q, over
+            return
         times = [p for (p,) in self.direct.execute(
             "SELECT payload::text FROM queue.q_%s WHERE state = 'later' ORDER BY run_at" % q.name).fetchall()]
 
         def place(r):
             at = times.index(q.payload(r.word)) if r.state == "later" and q.payload(r.word) in times else len(times) + r.n
             return (WAITING.index(r.state), r.priority if r.state == "ready" else 0, r.position if r.state == "ready" else at)
-        waits = sorted((r for r in self.state.view(tx).values() if r.queue == q.name and r.state in WAITING), key=place)
-        self.state.end(tx, waits[:over], "dropped")
+        self.state.end(tx, sorted(waits, key=place)[:over], "dropped")
+
+    drops = None    # (queue, how many): who of a group goes on by that, and may have to go, too, the table says
+
+    def waiting_in(self, tx, q):
+        return [r for r in self.state.view(tx).values() if r.queue == q.name and r.state in WAITING]
+
+    def end(self, c, tx):
+        if self.drops is not None:
+            (q, over), self.drops = self.drops, None
+            self.has_dropped(tx, q, over)
+        super().end(c, tx)
+
+    def has_dropped(self, tx, q, over):
+        rows = self.direct.execute("SELECT payload::text FROM queue.q_%s ORDER BY state = 'ready' DESC, position" % q.name).fetchall()
+        there = {p: i for i, (p,) in enumerate(rows)}
+        gone, left = [], []
+        for r in self.waiting_in(tx, q):
+            (left if q.payload(r.word) in there else gone).append(r)
+        if len(gone) != over:
+            self.fail("%r are dropped, wanted %d" % ([r.word for r in gone], over))
+        # those of a group are pushed one by one, and may have had to go before the next one came
+        for r in (r for r in gone if not r.group):
+            for u in (u for u in left if not u.group):
+                if u.state == "ready" and (r.state != "ready" or (u.priority, u.position) < (r.priority, r.position)):
+                    self.fail("%r is dropped, and %r is not" % (r.word, u.word))
+        self.state.end(tx, gone, "dropped")
+        for r in sorted(self.waiting_in(tx, q), key=lambda r: there.get(q.payload(r.word), 0)):
+            if r.group and r.state == "ready" and r not in left:
+                tx.changes[r.n].position = self.state.place()
 
     # --- what others do with jobs -----------------------------------------------------------------
 
@@ -417,10 +550,13 @@ class Limited(Program):
 
     def rerun(self, c):
         if not self.is_unclear(self.tx(c)):
+            self.hidden = [q.name for q in self.state.queues.values() if q.most and self.subject == "lengths"]
             super().rerun(c)
+            self.hidden = ()
 
     def redrive(self, c):
-        if not self.is_unclear(self.tx(c)):
+        # which is not counted: what is dead may go back though there are too many
+        if self.subject != "lengths" and not self.is_unclear(self.tx(c)):
             super().redrive(c)
 
     def is_unclear(self, tx):
@@ -474,62 +610,129 @@ class Limited(Program):
 
     # --- those who wait ---------------------------------------------------------------------------
 
-    def serve(self):
-        for taker in list(self.takers):
-            jobs = self.find(taker.c, [taker.queue], taker.limit, taker.pop)
-            if jobs:
-                self.taken(taker.c, jobs, self.answer_of(taker), taker.pop)
-                taker.c.link.close()
+    altered_ones = ()
 
-    def wait(self, c):
-        # of several one may be served whose question was not under way when something changed
-        if not any(self.find(c, [q], 1) for q in self.grouped) and not any(t.queue in self.limited for t in self.takers):
-            super().wait(c)
+    def wait_limited(self, _):
+        self.begin_to_take(self.random.choice(self.limited), self.random.random() < 0.15, self.random.choice((1, 1, 2, 5)))
+
+    def begin_to_take(self, queue, pop, limit):
+        if queue in self.limited:
+            # one alone may pop: his jobs end at once, which makes room for others
+            pops = [t.pop for t in self.takers if t.queue == queue]
+            # what has locked jobs does not say so when it lets go of them
+            locked = any(self.state.rows[n].queue == queue for n in self.state.locked() if n in self.state.rows)
+            if any(pops) or (pops and pop) or locked or self.find(None, [queue], 1, pop):
+                return
+        if pop and queue in GROUPED:
+            limit = 1    # it would find those, too, that go on by its ends
+        super().begin_to_take(queue, pop, limit)
+
+    def serve(self):
+        for queue in dict.fromkeys(t.queue for t in self.takers):
+            takers = [t for t in self.takers if t.queue == queue]
+            # ALTER lets them ask, too: who is about to do so is not the first one then
+            if len(takers) > 1 and (queue in self.limited or queue in self.altered_ones) and not takers[0].pop:
+                self.serve_some(queue, takers)
+            else:
+                for taker in takers:
+                    self.serve_one(taker)
+        for taker in self.takers:
+            if taker.c.link.has_answer():
+                self.fail("%s of %s gets what is not there: %r" % (taker.c.number, taker.queue, self.answer_of(taker)))
+
+    def serve_one(self, taker):
+        jobs = self.find(taker.c, [taker.queue], taker.limit, taker.pop)
+        if jobs:
+            self.taken(taker.c, jobs, self.answer_of(taker), taker.pop)
+            taker.c.link.close()
+
+    def serve_some(self, queue, takers):
+        """They get what is there, and each as much as it has asked for as long as there is something: which of them is not said."""
+        jobs = self.find(takers[0].c, [queue], sum(t.limit for t in takers))
+        answers = []
+        try:
+            while len(jobs) > sum(len(got[0]) for _, got in answers):
+                wait_for(lambda: any(t.c.link.has_answer() for t in takers), "an answer", self.patience)
+                taker = next(t for t in takers if t.c.link.has_answer())
+                takers.remove(taker)
+                answers.append((taker, self.answer_of(taker)))
+                if isinstance(answers[-1][1], str):
+                    self.fail("wanted jobs of %s" % queue)
+        except AssertionError as e:
+            self.fail("there are %d jobs of %s, and who waits for them gets %r: %s; the sessions are\n%s" % (
+                len(jobs), queue, [got for _, got in answers], e, self.sessions()))
+        if answers:
+            self.share(queue, jobs, answers)
+
+    def share(self, queue, jobs, answers):
+        """In one order of these it has to be right: they have come in that of the network."""
+        wrong = ["who does not get what he has asked for is not the last one"]
+        for line in itertools.permutations(answers):
+            if any(len(got[0]) != taker.limit for taker, got in line[:-1]):
+                continue
+            turn, turns = self.turn, dict(self.state.queues[queue].turns)
+            try:
+                rows = [r for _, got in line for r in got[0]]
+                chosen = self.judged(jobs, rows) if queue in GROUPED else self.in_order(queue, jobs, rows)
+            except Mismatch as e:
+                wrong.append(str(e).split("\n", 1)[0])
+                self.turn, self.state.queues[queue].turns = turn, turns
+                continue
+            for taker, got in line:
+                n = len(got[0])
+                self.used(taker.c, chosen[:n], got, False)
+                chosen = chosen[n:]
+                taker.c.link.close()
+            return
+        self.fail("in no order of those who waited: %s" % wrong)
+
+    def in_order(self, queue, jobs, rows):
+        payload = self.state.queues[queue].payload
+        if [r["payload"] for r in rows] != [payload(j.word) for j in jobs]:
+            self.fail("wanted %r" % [j.word for j in jobs])
+        return jobs
 
     # --- ALTER ------------------------------------------------------------------------------------
 
+    def end_all(self):
+        """Of the transactions that are open each ends."""
+        for c in self.connections:
+            if c.tx:
+                self.random.choice((self.commit, self.rollback))(c)
+                self.told_others()
+
     def alter_queue(self, c):
+        if self.state.open and self.random.random() < 0.5:
+            self.end_all()
         if self.state.open:
             return
         name = self.random.choice(self.limited or [q for q in self.names if q != KEYED])
         if self.subject == "all" and self.random.random() < 0.4:
             name = self.random.choice((FULL, DROPS, LOOP))
         q = self.state.queues[name]
-        option, value = self.random.choice({
-            FULL: (("max_length", (3, 5, 7, None)),),
-            DROPS: (("max_length", (1, 2, 4, 6, None)), ("overflow", ("error", "drop_oldest", "drop_oldest"))),
-            LOOP: (("max_per_transaction", (2, 4, 6, None)),),
-            "l": (("max_running", (1, 2, 3, None)), ("rate", (2, 4, None)), ("hours", ("open", "shut", None, None))),
-            "n": (("max_running", (1, 2, None)), ("pause", ("1 h", "1 h", None)), ("rate", (3, 5, None))),
-            "g": (("max_running_per_group", (1, 2, 3, None)), ("rate_per_group", (2, 4, None)), ("pause_per_group", ("1 h", None)),
-                  ("max_running", (2, 4, None))),
-            "f": (("max_running_per_group", (1, 2, None, None)), ("fair", ("group", "group", None)), ("pause", ("1 h", None, None))),
-        }[name])
+        option, value = self.random.choice(CHANGES[name])
         value = self.random.choice(value)
         if q.get(option) == value:
             return
         new = Limits(name, **dict(q.set, **{option: value}))
         if new.get("fair") and new.get("max_running_per_group") == 1:
             return
+        if sum(t.pop for t in self.takers if t.queue == name) > 1:
+            return
+        self.altered_ones = (*self.altered_ones, name)
         self.altered(c, q, new, option, value)
+        self.told_others()
+        if self.random.random() < 0.7:    # is it so?
+            if name in self.limited:
+                self.take_one(c, "TAKE", [name], 10)
+            else:
+                self.push_many(c, name)
 
     def altered(self, c, q, new, option, value):
         s, name = self.state, q.name
-        said = value
-        if value is None:
-            sql = "RESET (%s)" % option if option != "max_running_per_group" else "SET (max_running_per_group = none)"
-        else:
-            if option.startswith("rate"):
-                said = "'1/d burst %d'" % value
-            elif option == "hours":
-                here, = self.direct.execute("SELECT to_char((now() + %s) AT TIME ZONE 'UTC', 'HH24:00') || '-' ||"
-                                            " to_char((now() + interval '6 hours') AT TIME ZONE 'UTC', 'HH24:00')",
-                                            ["-3 hours" if value == "open" else "3 hours"]).fetchone()
-                said = "'%s UTC'" % here
-            elif value == "1 h":
-                said = "'1 h'"
-            sql = "SET (%s = %s)" % (option, said)
-        sql = "QUEUE ALTER %s %s" % (name, sql)
+        words = self.hours(value) if option == "hours" and value else said(option, value)
+        resets = value is None and option != "max_running_per_group"
+        sql = "QUEUE ALTER %s %s" % (name, "RESET (%s)" % option if resets else "SET (%s = %s)" % (option, words))
         busy = {}
         for r in s.rows.values():
             if r.queue == name and r.state == "leased" and r.group:
@@ -546,7 +749,12 @@ class Limited(Program):
             self.loose.discard(name)
         if name in GROUPED:
             s.regroup(name)
-        self.expect(c, sql, [], ([], "ALTER TABLE"))
+        if self.random.random() < 0.5:
+            self.expect(c, sql, [], ([], "ALTER TABLE"))
+        elif resets:
+            self.in_sql("SELECT queue.alter(%s, reset_names => ARRAY[%s])", name, option)
+        else:
+            self.in_sql("SELECT queue.alter(%s, ARRAY[%s], ARRAY[%s])", name, option, str(words).strip("'"))
         if old is None and option.startswith(("rate", "pause")):
             self.pass_days(q, 1000)     # what it was before is of no interest
         elif option.startswith("rate") and value is not None:
@@ -554,10 +762,18 @@ class Limited(Program):
             self.serve()
             self.take_one(c, "TAKE", [name], 1)     # which notes that
 
+    def hours(self, value):
+        return "'%s UTC'" % self.direct.execute(
+            "SELECT to_char((now() + %s) AT TIME ZONE 'UTC', 'HH24:00') || '-' ||"
+            " to_char((now() + interval '6 hours') AT TIME ZONE 'UTC', 'HH24:00')",
+            ["-3 hours" if value == "open" else "3 hours"]).fetchone()[0]
+
     # --- time -------------------------------------------------------------------------------------
 
     def grow_older(self, _):
         """A day passes, or two: the rate brings something, pauses are over, keys are free again."""
+        if self.state.open and self.random.random() < 0.5:
+            self.end_all()
         if self.state.open:
             return
         if not self.limited or self.random.random() < 0.2:

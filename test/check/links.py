@@ -58,6 +58,7 @@ class Raw:
     def __init__(self, port, user, database, timeout=60):
         self.prepared, self.n = {}, 0
         self.patience = timeout
+        self.came = []        # of an answer that is not whole
         try:
             self.w = Wire(port, timeout=timeout)
             self.w.startup(user=user, database=database)
@@ -89,12 +90,23 @@ class Raw:
 
     def answer(self):
         """Of what was sent. What only says that it is waited for is no answer."""
-        messages, until = [], time.monotonic() + self.patience
-        while not messages or messages[-1].type != "Z":
-            messages.append(self.w.recv())
-            if time.monotonic() > until:
-                raise Stuck("nothing in %s s" % self.patience)
+        if not self.has_answer(self.patience):
+            raise Stuck("nothing in %s s" % self.patience)
+        messages, self.came = self.came, []
         return self._answer(messages)
+
+    def has_answer(self, seconds=0):
+        """Is all of it there, or comes it in that time?"""
+        before, until = self.w.sock.gettimeout(), time.monotonic() + seconds
+        try:
+            while not self.came or self.came[-1].type != "Z":
+                self.w.sock.settimeout(max(until - time.monotonic(), 0.001))
+                self.came.append(self.w.recv())
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            self.w.sock.settimeout(before)
 
     def _answer(self, messages):
         columns, rows, tags = [], [], [""]

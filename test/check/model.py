@@ -7,7 +7,7 @@ every answer and the final tables have to be those that the model says.
 
 For:     the command line and test/it/queue/test_queue_model.py.
 Must not know: how anything is done. What the tables hold is state.py.
-Entry points: Program (run), main.
+Entry points: Program (run), QUIET, linker, one_program, main.
 
 Nothing here depends on the clock: what has a time has it an hour from now.
 """
@@ -35,6 +35,7 @@ from pushes import Pushes  # noqa: E402
 from state import Queue, State, Tx, UNFINISHED, token_order  # noqa: E402
 from waits import Waits  # noqa: E402
 
+QUIET = {"queue_rescan": "1h"}        # settings of a proxy that does not look of its own accord: who waits has to be told
 FAMILIES = (("a", "b", "m"), ("a", "b", "m", "l"), ("l",), ("t",), ("y",))       # one TAKE, one type of payloads
 TABLE = """SELECT payload::text, state, priority, attempt, failures, error, coalesce(token LIKE 'x%%', false), key, "group",
     again IS TRUE, headers::text, max_attempts FROM queue.q_{0}
@@ -713,11 +714,13 @@ def linker(proxy, db):
     return connect
 
 
-def one_program(pg, proxy, seed, steps, kind=Program):
-    db = pg.createdb(owner="app")
+def one_program(pg, proxy, seed, steps, kind=Program, template="template1", patience=15):
+    db = pg.createdb(owner="app", template=template)
     try:
         with psycopg.connect(pg.dsn(db), autocommit=True) as direct:
-            kind(linker(proxy, db), direct, seed).run(steps)
+            program = kind(linker(proxy, db), direct, seed)
+            program.patience = patience
+            program.run(steps)
     finally:
         pg.dropdb(db)
 
@@ -735,7 +738,7 @@ def main(kind=Program):
         pg.psql("CREATE ROLE app LOGIN; CREATE ROLE admin LOGIN")
         folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")
         os.chmod(folder, 0o755)
-        proxy = Proxy(shutil.copy(os.path.join(a.build, "qbouncer"), folder), pg)
+        proxy = Proxy(shutil.copy(os.path.join(a.build, "qbouncer"), folder), pg, **QUIET)
         try:
             proxy.start()
             seeds = [a.seed] if a.seed is not None else (random.randrange(10 ** 9) for _ in range(10 ** 9))

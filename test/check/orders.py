@@ -532,12 +532,7 @@ class Ordered(Program):
         if p is None or p.key:
             return
         p.group, p.n, p.later, p.expires, p.no_delay = "g1", self.random.choice((2, 3, 4)), False, None, False
-        row = Row(0, p.queue, 0, 0, "ready")
-        row.group = p.group
-        if not self.state.is_free(tx, row):
-            return
-        sql, params = p.sql(self.words(p), [])
-        self.told(c, tx, p, sql, params)
+        self.tell(c, tx, p)
 
     def push_after(self, c):
         tx = self.tx(c)
@@ -679,8 +674,8 @@ class Ordered(Program):
             self.find(c, [SINGLE], limit, grouped)
             self.note_consumer()
 
-    def parked(self):
-        self.connect.wait_parked(len(self.waiting) + len(self.batches), len(self.takers))
+    def parked(self, more=0):
+        super().parked(more + len(self.batches))
 
     def give_up(self, c):
         before = list(self.takers)

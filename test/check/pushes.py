@@ -2,7 +2,7 @@
 
 For:     model.py.
 Must not know: the other verbs.
-Entry points: Pushes (push, wish, told), a part of model.Program; Push.
+Entry points: Pushes (push, wish, tell, told), a part of model.Program; Push.
 """
 
 from types import SimpleNamespace
@@ -82,14 +82,24 @@ class Pushes:
     def wish(self, tx, queue=None):
         """A push for which nobody has to wait; None: try another time."""
         p = Push(self.random, queue or self.random.choice(list(self.state.queues)))
-        row = Row(0, p.queue, 0, 0, "later" if p.later else "ready")
-        row.key, row.group = p.key, p.group
         old = self.state.with_key(tx, p.queue, p.key) if p.key else None
-        if not self.state.is_free(tx, row) or (old and not self.state.is_free(tx, old)):
+        if not self.is_free(tx, p) or (old and not self.state.is_free(tx, old)):
             return None
         if old and old.group and p.is_late():
             return None
         return p
+
+    def is_free(self, tx, p):
+        """Has nobody to be waited for, because of its key or its group?"""
+        row = Row(0, p.queue, 0, 0, "later" if p.later else "ready")
+        row.key, row.group = p.key, p.group
+        return self.state.is_free(tx, row)
+
+    def tell(self, c, tx, p):
+        """Says it, as far as it is free; p: a wish that may have been changed."""
+        if self.is_free(tx, p):
+            sql, params = p.sql(self.words(p), [])
+            self.told(c, tx, p, sql, params)
 
     def pushed(self, tx, p):
         """Each job that counts, None where none does; or a SQLSTATE."""
@@ -168,10 +178,11 @@ class Pushes:
         p = self.wish(tx)
         if p is None:
             return
-        sql, params = p.sql(self.words(p), [])
         if self.random.random() < 0.2 and p.queue != "y" and not p.keep and not p.newer:
             sql, params = self.from_query(p)
-        self.told(c, tx, p, sql, params)
+            self.told(c, tx, p, sql, params)
+        else:
+            self.tell(c, tx, p)
 
     def from_query(self, p):
         """The same by PUSH ... SELECT."""

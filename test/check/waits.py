@@ -24,13 +24,16 @@ class Waits:
         queue = self.random.choice(list(self.state.queues))
         # what somebody has locked is not announced when he lets go of it
         there = self.state.room(queue) and any(r.queue == queue and r.state == "ready" for r in self.state.rows.values())
-        if there or len(self.takers) == 4:
+        if there:
             return
-        c = self.connection("t%d" % self.state.n, True)
-        limit = self.random.choice((1, 1, 2, 5))
         # two kinds of statements may be under way at once, and come in either order
         kinds = [t.pop for t in self.takers if t.queue == queue]
-        pop = kinds[0] if kinds else self.random.random() < 0.15
+        self.begin_to_take(queue, kinds[0] if kinds else self.random.random() < 0.15, self.random.choice((1, 1, 2, 5)))
+
+    def begin_to_take(self, queue, pop, limit):
+        if len(self.takers) == 4:
+            return
+        c = self.connection("t%d" % self.state.n, True)
         sql = "QUEUE %s %s LIMIT %d WAIT '10 min'" % ("POP" if pop else "TAKE", queue, limit)
         sql += "" if pop else " LEASE '1 hour'"
         c.link.w.query(sql)
@@ -38,8 +41,12 @@ class Waits:
         self.takers.append(Taker(c, queue, limit, pop))
         self.parked()
 
-    def parked(self):
-        self.connect.wait_parked(len(self.waiting), len(self.takers))
+    def parked(self, more=0):
+        """All who wait are seen to do so. more: of other AWAITs."""
+        try:
+            self.connect.wait_parked(len(self.waiting) + more, len(self.takers))
+        except AssertionError as e:
+            self.fail("%s; the last of them was %s" % (e, self.script[-1]))
 
     def is_awaited(self):
         return bool(self.takers)

@@ -1,5 +1,5 @@
 """Random programs against a model: the same few each time. test/check/model.py, orders.py and limits.py by themselves
-make new ones."""
+make new ones; test/check/faults.py has the faults that they have to see."""
 
 import os
 import sys
@@ -10,9 +10,15 @@ from tree import ROOT
 
 sys.path.insert(0, os.path.join(ROOT, "test", "check"))
 
+from faults import is_found  # noqa: E402
 from limits import Limited  # noqa: E402
-from model import Mismatch, Program, linker  # noqa: E402
+from model import QUIET, Mismatch, Program, linker  # noqa: E402
 from orders import Ordered  # noqa: E402
+
+
+@pytest.fixture
+def proxy(qbouncer):
+    return qbouncer(**QUIET)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 5])
@@ -47,3 +53,9 @@ def test_a_wrong_answer_is_seen(proxy, db, direct):
     program.step = spoilt
     with pytest.raises(Mismatch):
         program.run(300)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fault", ["max_length does not count what is blocked", "DONE wakes nobody"])
+def test_a_fault_is_found(proxy, cluster, fault):
+    assert is_found(cluster, proxy, fault, 100) is not None
