@@ -334,6 +334,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/queue.c \
 	src/queue/queue_call.h \
 	src/queue/queue_int.h \
+	src/queue/quiet.h \
 	src/queue/registry.c \
 	src/queue/registry.h \
 	src/queue/run_alone.c \

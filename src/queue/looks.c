@@ -4,7 +4,7 @@
  *
  *   - from the first place on that is new: what it has looked at does not fit;
  *   - one condition at a time, in the order of the line; equal ones together, as one statement;
- *   - after a look in vain it pauses, twice as long each time, up to PAUSE_MAX: a push that fits nobody costs each of
+ *   - after a look in vain it pauses, twice as long each time, up to QUIET_MAX: a push that fits nobody costs each of
  *     them a small and bounded part of the time;
  *   - those without a condition who came later wait for its answer, as what is there may be for who waits longer; not
  *     while it pauses, nor when its answer takes long.
@@ -16,10 +16,7 @@
 
 #define LOOKS_MAX                                                                                  \
 	1 /* different conditions at a time, in a wait queue: what fits both is for the first in line */
-#define PAUSE_MIN       (1 * USEC_MSEC)
-#define PAUSE_MAX       (100 * USEC_MSEC)
-#define PAUSE_FORGOTTEN (1 * USEC_SEC) /* after so long without a look */
-#define AGAIN_MAX       3
+#define AGAIN_MAX 3
 
 void looks_news(struct waitq *r, int64_t low)
 {
@@ -64,18 +61,6 @@ static void unlook(struct waiter *w)
 	}
 }
 
-static void pause(struct waiter *w)
-{
-	usec_t now = loop_now();
-
-	if (now >= w->quiet_until + PAUSE_FORGOTTEN)
-		w->quiet = 0;
-	w->quiet = w->quiet > 0 ? 2 * w->quiet : PAUSE_MIN;
-	if (w->quiet > PAUSE_MAX)
-		w->quiet = PAUSE_MAX;
-	w->quiet_until = now + w->quiet;
-}
-
 bool looks_vain(struct waiter *w)
 {
 	CHECK_WAITER(w);
@@ -86,7 +71,7 @@ bool looks_vain(struct waiter *w)
 	if (w->look_again && w->over == OVER_NOT && w->looks_again++ < AGAIN_MAX && w->ops->ask(w))
 		return true;
 	w->looks_again = 0;
-	pause(w);
+	quiet_longer(&w->quiet, loop_now());
 	return false;
 }
 
@@ -97,7 +82,7 @@ void looks_failed(struct waiter *w)
 		w->members[i].low = 0;
 		w->members[i].news = true;
 	}
-	pause(w);
+	quiet_longer(&w->quiet, loop_now());
 }
 
 struct looking {
@@ -147,9 +132,9 @@ bool looks_serve(struct waitq *r, const struct member **ret_first, bool *ret_any
 		if (!waiter_is_busy(w)) {
 			if (!m->news)
 				continue;
-			if (w->quiet_until > now) {
-				if (w->quiet_until < r->look_at)
-					r->look_at = w->quiet_until;
+			if (w->quiet.until > now) {
+				if (w->quiet.until < r->look_at)
+					r->look_at = w->quiet.until;
 				continue;
 			}
 			r->looks = r->looks || ahead;

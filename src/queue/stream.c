@@ -25,6 +25,7 @@
 #include "park.h"
 #include "queue_call.h"
 #include "queue_int.h"
+#include "quiet.h"
 #include "registry.h"
 #include "schema_int.h"
 #include "sift.h"
@@ -34,10 +35,6 @@
 #include "token.h"
 #include "types.h"
 #include "wakes.h"
-
-#define PAUSE_MIN       (1 * USEC_MSEC)
-#define PAUSE_MAX       (100 * USEC_MSEC)
-#define PAUSE_FORGOTTEN (1 * USEC_SEC) /* after so long without a look */
 
 /* A stream that somebody waits for. */
 struct streamed {
@@ -89,7 +86,7 @@ struct reader {
 	bool out, ours; /* all that it may have out is; and was ended by this transaction */
 	char token[TOKEN_MAX];
 	char *least, *within, *lag; /* or NULL */
-	usec_t quiet, quiet_until;  /* WHERE: after a look in vain */
+	struct quiet quiet;         /* WHERE: after a look in vain */
 	int waiting;                /* WHERE: so many lanes have something that has to wait */
 	int64_t waiting_ms;         /* ... the first of them; 0: none */
 	struct failure *failure;    /* of its condition, while it is asked at which event */
@@ -131,8 +128,8 @@ static void next_asks(struct subscribed *s)
 	if (s->asks != NULL)
 		return;
 	DL_FOREACH (s->wishes, wish)
-		if (wish->news && wish->readers->quiet_until > loop_now())
-			look_at(s, wish->readers->quiet_until);
+		if (wish->news && wish->readers->quiet.until > loop_now())
+			look_at(s, wish->readers->quiet.until);
 		else if (wish->news && (first == NULL || wish->readers->park.started <
 								 first->readers->park.started))
 			first = wish;
@@ -479,19 +476,6 @@ static void fail_behind_done(struct reader *w)
 	park_fail(&w->park, &err);
 }
 
-/* It has looked in vain. */
-static void quiet(struct reader *w)
-{
-	usec_t now = loop_now();
-
-	if (now >= w->quiet_until + PAUSE_FORGOTTEN)
-		w->quiet = 0;
-	w->quiet = w->quiet > 0 ? 2 * w->quiet : PAUSE_MIN;
-	if (w->quiet > PAUSE_MAX)
-		w->quiet = PAUSE_MAX;
-	w->quiet_until = now + w->quiet;
-}
-
 /* With WHERE one lane is looked at. What is there has to wait, which is told as -1 - due: another one may have
  * what need not. */
 static void note_waiting(struct reader *w)
@@ -522,7 +506,7 @@ static void wait_on(struct reader *w)
 		return;
 	}
 	if (w->args.where != NULL)
-		quiet(w);
+		quiet_longer(&w->quiet, loop_now());
 	if (w->park.wait == 0 || w->expired) {
 		park_over(&w->park);
 		return;

@@ -444,8 +444,8 @@ static void waitq_looked_at(struct member *m, const struct waiter *w, bool fresh
 		r->due_at = at;
 		r->due_told = w->due_ms != DUE_UNKNOWN;
 	}
-	if (m->news && w->quiet_until < r->look_at)
-		r->look_at = w->quiet_until;
+	if (m->news && w->quiet.until < r->look_at)
+		r->look_at = w->quiet.until;
 	r->looks = true;
 	waitq_ready(r);
 	waitq_schedule(r);

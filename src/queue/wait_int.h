@@ -12,6 +12,7 @@
 #include "merge.h"
 #include "park.h"
 #include "queue_int.h"
+#include "quiet.h"
 #include "take.h"
 #include "token.h"
 
@@ -116,7 +117,7 @@ struct waiter {
 	int32_t stamp;  /* the number of the proxy, as its last take wrote it */
 	int64_t due_ms; /* when the next job becomes due; DUE_NEVER, DUE_UNKNOWN */
 	/* With a condition: */
-	usec_t quiet, quiet_until; /* it has looked in vain, and pauses for so long */
+	struct quiet quiet;   /* it has looked in vain */
 	int64_t saw, saw_number;   /* the last place, of the queue of this number */
 	bool looked_in_part;       /* some of what fits was somebody's for a moment, or a queue is paused */
 	bool cut;                  /* more is ready than it may look at */
