@@ -284,6 +284,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/count.h \
 	src/queue/deferred.c \
 	src/queue/deferred.h \
+	src/queue/delivery.c \
+	src/queue/delivery.h \
 	src/queue/done.c \
 	src/queue/doubt.c \
 	src/queue/engine.c \
@@ -1099,6 +1101,7 @@ qb_dialogues = \
 	test/scenario/take/safety_poll.dlg \
 	test/scenario/take/single_consumer.dlg \
 	test/scenario/take/single_consumer_breaks.dlg \
+	test/scenario/take/stream_by_number.dlg \
 	test/scenario/take/stream_dies_with_rows.dlg \
 	test/scenario/take/take_cancelled.dlg \
 	test/scenario/take/take_dies_with_rows.dlg \

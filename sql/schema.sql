@@ -260,7 +260,7 @@ CREATE TABLE queue.subscriptions (
 CREATE UNIQUE INDEX ON queue.subscriptions (stream, name) WHERE lane = 0 AND ends IS NULL;
 
 -- Where a subscription is: it has seen what is visible in s1; of what has become visible since, up to s2, the ids up to
--- "last". The row with the greatest seq counts; it is replaced, never updated.
+-- "last". The row with the greatest seq counts; who changes it gives it a greater one.
 CREATE TABLE queue.positions (
 	sub int4 NOT NULL,
 	seq int8 NOT NULL,
@@ -334,7 +334,7 @@ CREATE INDEX ON queue.retries (sub, due_at, id) WHERE dead;
 REVOKE ALL ON queue.subscriptions, queue.positions, queue.deliveries, queue.retries FROM PUBLIC;
 -- None has DELETE, or UPDATE of a whole table: with it LOCK TABLE would stop everybody. See queue._gone.
 GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time, lost_at, lost_id, max_attempts, retry, ends, waits) ON queue.subscriptions TO PUBLIC;
-GRANT SELECT, INSERT ON queue.positions TO PUBLIC;
+GRANT SELECT, INSERT, UPDATE (seq, s1, s2, floor, early, last, delivery, at, delivered, rate) ON queue.positions TO PUBLIC;
 GRANT SELECT, INSERT, UPDATE (token, attempt, lease_until, taken_at, worker, error, proxy) ON queue.deliveries TO PUBLIC;
 GRANT SELECT, INSERT, UPDATE (sub, due_at, dead, delivery, attempt, together, error) ON queue.retries TO PUBLIC;
 ALTER TABLE queue.subscriptions ENABLE ROW LEVEL SECURITY;

@@ -84,6 +84,7 @@ BEGIN
 	COMMENT ON VIEW queue._stream_right IS 'qbouncer''s own: how the owner of a stream gives rights on it.';
 	COMMENT ON VIEW queue._ring IS 'qbouncer''s own: how events of a stream are kept, and go.';
 	COMMENT ON VIEW queue._gone IS 'qbouncer''s own: how what belongs to a stream goes away, and a schedule.';
+	COMMENT ON VIEW queue._ended IS 'qbouncer''s own: how a delivery goes away that is done.';
 	COMMENT ON TABLE queue.streams IS 'One row for each stream; its events are in queue.e<number>_<0 to 3>.';
 	COMMENT ON TABLE queue.subscriptions IS 'Who reads streams: QUEUE SUBSCRIBE.';
 	COMMENT ON TABLE queue.positions IS 'What a subscription has seen; of its rows the one with the greatest seq counts.';
@@ -221,6 +222,8 @@ BEGIN
 			('_gone', 'number', 'Of the stream or subscription.'),
 			('_gone', 'n', 'One position or delivery; NULL: all.'),
 			('_gone', 'name', 'Of the schedule.'),
+			('_ended', 'sub', 'The number of the subscription.'),
+			('_ended', 'id', 'Of the delivery.'),
 			('proxies', 'number', 'Is in the leases that end with a connection to it.'),
 			('proxies', 'role', 'Of its session.'),
 			('proxies', 'pid', 'Of its session.'),

@@ -7,11 +7,13 @@
 -- What ends the token of one that is taken. A proxy says of what it is made, so that it finds what it has taken though the
 -- answer was lost (_give_back_lost); that is as good as random.
 CREATE OR REPLACE FUNCTION queue._delivery_digits() RETURNS text
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-	SELECT encode(coalesce(substr(sha256(int8send(nullif(current_setting('qbouncer.seed', true), '')::int8)), 1, 8),
-		substr(uuid_send(gen_random_uuid()), 9)), 'hex')
+BEGIN
+	RETURN encode(coalesce(substr(sha256(int8send(nullif(current_setting('qbouncer.seed', true), '')::int8)), 1, 8),
+		substr(uuid_send(gen_random_uuid()), 9)), 'hex');
+END
 $$;
 
 -- LAG: of the events that would be delivered those before the first one that was not pushed before this time, as _cut says
@@ -30,9 +32,12 @@ BEGIN
 END
 $$;
 
--- lane: of a subscription that has several, the number of one. fits: with WHERE, what fits of what was looked at (sift.sql).
-CREATE OR REPLACE FUNCTION queue._take_for(q text, sub text, lim int4, least_events int4, within interval, lease interval,
-	who text, lag interval DEFAULT NULL, lane int4 DEFAULT NULL, fits int8[] DEFAULT NULL, l queue._look DEFAULT NULL) RETURNS SETOF queue._delivered_jsonb
+-- What most takes are has a function of each stream (_generate_take_for): of a subscription with one lane, of which nothing is
+-- out or has failed. Everything else goes this way. lane: of a subscription that has several, the number of one. fits: with
+-- WHERE, what fits of what was looked at (sift.sql).
+CREATE OR REPLACE FUNCTION queue._take_long_jsonb(q text, sub text, lim int4, least_events int4, within interval, lease interval,
+	who text, lag interval DEFAULT NULL, lane int4 DEFAULT NULL, fits int8[] DEFAULT NULL, l queue._look DEFAULT NULL)
+RETURNS SETOF queue._delivered_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -190,10 +195,8 @@ BEGIN
 				IF fl IS NULL AND early IS NULL THEN
 					-- a position moves if that saves work: the next one looks at fewer xids
 					IF cardinality(late) > 0 OR pg_snapshot_xmax(w)::text::numeric - lo::text::numeric > 1000 OR u.ends IS NOT NULL THEN
-						INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
-						INSERT INTO queue.positions (sub, seq, owner, s1, last, delivery, delivered, rate)
-							VALUES (p.sub, p.seq + 1, p.owner, w, coalesce(u.from_id - 1, 0), p.delivery, p.delivered,
-								p.rate * queue._fades(p.at));
+						p.s2 := w;
+						p := queue._move(p, u, 0, true);
 					END IF;
 					nothing.due_ms := CASE WHEN u.ends IS NOT NULL THEN 0 ELSE nothing.due_ms END;
 					RETURN NEXT nothing;
@@ -244,23 +247,12 @@ BEGIN
 					RETURNING * INTO d;
 				p.delivery := d.id;
 			END IF;
-			INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
-			p.seq := p.seq + 1;
-			p.delivered := p.delivered + got;
-			p.rate := p.rate * queue._fades(p.at) + got / 60.0;
-			p.at := clock_timestamp();
 			IF got = lim OR young IS NOT NULL THEN
 				p.last := cut.ends;
-			ELSIF reach IS NOT NULL THEN
-				p.last := reach;
 			ELSE
-				p.s1 := p.s2;
-				p.s2 := NULL;
-				p.floor := 0;
-				p.early := false;
-				p.last := coalesce(u.from_id - 1, 0);
+				p.last := reach;
 			END IF;
-			INSERT INTO queue.positions SELECT p.*;
+			p := queue._move(p, u, got, p.last IS NULL);
 			EXIT WHEN free > 0;
 			IF got > 0 OR reach IS NOT NULL THEN		-- there may be more
 				nothing.due_ms := 1;
@@ -304,7 +296,7 @@ BEGIN
 		END IF;
 		finished := free.numbers IS NULL;
 		FOREACH number IN ARRAY coalesce(free.numbers, '{}') LOOP
-			FOR one IN SELECT * FROM queue._take_for(s.name, u.name, lim, least_events, within, lease, who, lag, number, fits, l) LOOP
+			FOR one IN SELECT * FROM queue._take_long_jsonb(s.name, u.name, lim, least_events, within, lease, who, lag, number, fits, l) LOOP
 				IF one.id IS NOT NULL THEN
 					RETURN NEXT one;
 				ELSIF one.due_ms = 0 THEN
@@ -326,6 +318,156 @@ BEGIN
 		nothing.due_ms := 100;
 	END LOOP;
 	RETURN NEXT nothing;
+END
+$$;
+
+-- The same for what most takes are; what is otherwise goes the long way before anything was done. All rows of a delivery have
+-- the same token and so on; brief: these are said once, in a row without an id before the others, whose due_ms is the number of
+-- the stream.
+CREATE OR REPLACE FUNCTION queue._generate_take_for(k int4, kind text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	cut_cols CONSTANT text := 'id, pushed_at';
+	read_cols CONSTANT text := 'id, xid, pushed_at, key, "group", headers, payload';
+	body text := $take$
+#variable_conflict use_variable
+DECLARE
+	u queue.subscriptions;
+	p queue.positions;
+	place record;
+	w pg_snapshot;
+	lo xid8;
+	safe xid8;
+	late xid8[] := '{}';
+	least_id int8;
+	least_late int8;
+	above int8;
+	last int8;
+	upto int8 := 9223372036854775807;
+	since timestamptz;
+	n CONSTANT int4 := lim;
+	got int4;
+	ends int8;
+	oldest timestamptz;
+	digits text;
+	setting text;	-- by an assignment: PERFORM would be a statement
+	d queue._delivered_@kind@;
+BEGIN
+	<<short>>
+	BEGIN
+		EXIT short WHEN lag IS NOT NULL OR (lim BETWEEN 1 AND 10000) IS NOT TRUE OR lease <= interval '0' OR lease > interval '8000 years'
+			OR (least_events IS NULL) <> (within IS NULL) OR least_events NOT BETWEEN 1 AND lim
+			OR current_setting('transaction_isolation') <> 'read committed';
+		SELECT t.* INTO u FROM queue.streams AS s JOIN queue.subscriptions AS t ON t.stream = s.number
+			WHERE s.number = @k@ AND s.name = q AND s.log = 'queue.e@k@_0'::regclass::oid AND s.system = queue._system()
+				AND t.name = sub AND t.lane = 0 AND t.ends IS NULL AND t.lanes = 1 AND NOT t.waits AND NOT t.blocks AND t.lost_at IS NULL
+				AND pg_has_role(t.owner, 'USAGE')	-- no policy asks the installer
+			FOR NO KEY UPDATE OF t SKIP LOCKED;
+		EXIT short WHEN NOT FOUND;
+		SELECT t AS p, EXISTS (SELECT FROM queue.deliveries AS o WHERE o.sub = t.sub AND o.id = t.delivery)
+				OR EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = t.sub AND NOT r.dead AND r.delivery IS NULL) AS waits
+			INTO place FROM queue.positions AS t WHERE t.sub = u.number ORDER BY t.seq DESC LIMIT 1;
+		EXIT short WHEN place.waits IS NOT FALSE;
+		p := place.p;
+		setting := set_config('synchronous_commit', 'off', true);
+		lo := pg_snapshot_xmax(p.s1);
+		w := coalesce(p.s2, queue._position());
+		IF pg_snapshot_xmin(p.s1) < lo AND (p.s2 IS NULL OR p.early) THEN
+			late := ARRAY(SELECT x FROM pg_snapshot_xip(p.s1) AS x WHERE pg_visible_in_snapshot(x, w));
+		END IF;
+		IF p.s2 IS NULL THEN
+			EXIT short WHEN pg_snapshot_xmax(w) < lo;
+			SELECT f.floor, f.early INTO least_id, least_late FROM queue._floor_@k@(lo, pg_snapshot_xmax(w), late) AS f;
+			p.s2 := w;
+			IF least_id IS NULL AND least_late IS NULL THEN
+				IF cardinality(late) > 0 OR pg_snapshot_xmax(w)::text::numeric - lo::text::numeric > 1000 THEN
+					p := queue._move(p, u, 0, true);
+				END IF;
+				RETURN NEXT d;
+				RETURN;
+			END IF;
+			p.floor := coalesce(least_id, 9223372036854775807);
+			p.early := least_late IS NOT NULL;
+			p.last := coalesce(u.from_id - 1, 0);
+			late := CASE WHEN p.early THEN late ELSE '{}' END;
+		END IF;
+		safe := pg_snapshot_xmin(w);
+		last := p.last;
+		above := greatest(last, p.floor - 1);
+		since := u.from_time;
+		IF cardinality(late) > 0 THEN
+			SELECT count(*), max(id), min(pushed_at) INTO got, ends, oldest FROM (SELECT id, pushed_at FROM (@cut@ UNION ALL @cut_late@) AS e
+				ORDER BY id LIMIT n) AS cut;
+		ELSE
+			SELECT count(*), max(id), min(pushed_at) INTO got, ends, oldest FROM (SELECT id, pushed_at FROM (@cut@) AS e
+				ORDER BY id LIMIT n) AS cut;
+		END IF;
+		EXIT short WHEN got = 0;	-- there may be more behind this window
+		IF got < least_events AND oldest + within > clock_timestamp() THEN
+			d.due_ms := greatest(ceil(least(extract(epoch FROM oldest + within - clock_timestamp()), 31536000) * 1000), 1);
+			RETURN NEXT d;
+			RETURN;
+		END IF;
+		digits := queue._delivery_digits();
+		d.token := p.sub || '-d' || p.delivery + 1 || '-' || digits;
+		d.queue := q;
+		d.attempt := 1;
+		d.lease_until := clock_timestamp() + coalesce(lease, u.lease);
+		INSERT INTO queue.deliveries VALUES (p.sub, p.delivery + 1, p.owner, digits, p.s1, p.s2, p.floor, p.early, last, ends, got, 1,
+			d.lease_until, clock_timestamp(), left(who, 200), NULL, nullif(current_setting('qbouncer.proxy', true), '')::int4);
+		p.delivery := p.delivery + 1;
+		p.last := ends;
+		p := queue._move(p, u, got, got < lim);
+		upto := ends;
+		IF brief THEN
+			d.due_ms := @k@;
+			RETURN NEXT d;
+			d := NULL;
+		END IF;
+		IF cardinality(late) > 0 THEN
+			RETURN QUERY SELECT id, d.token, d.queue, d.attempt, payload, headers, key, "group", pushed_at, d.lease_until, xid::text::int8,
+				NULL::int8, NULL::text FROM (@read@ UNION ALL @read_late@) AS e ORDER BY id LIMIT n;
+		ELSE
+			RETURN QUERY SELECT id, d.token, d.queue, d.attempt, payload, headers, key, "group", pushed_at, d.lease_until, xid::text::int8,
+				NULL::int8, NULL::text FROM (@read@) AS e ORDER BY id LIMIT n;
+		END IF;
+		RETURN;
+	END;
+	RETURN QUERY SELECT * FROM queue._take_long_@kind@(q, sub, lim, least_events, within, lease, who, lag);
+END
+$take$;
+	part text[];
+BEGIN
+	FOREACH part SLICE 1 IN ARRAY ARRAY[['@cut_late@', queue._late_events(k, cut_cols)], ['@cut@', queue._window_events(k, cut_cols)],
+			['@read_late@', queue._late_events(k, read_cols)], ['@read@', queue._window_events(k, read_cols)],
+			['@kind@', kind], ['@k@', k::text]] LOOP
+		body := replace(body, part[1], part[2]);
+	END LOOP;
+	EXECUTE format('CREATE FUNCTION queue._take_for_%s(q text, sub text, lim int4, least_events int4, within interval, lease interval,
+			who text, lag interval, brief bool) RETURNS SETOF queue._delivered_%s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+			SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS %L', k, kind, body);
+END
+$$;
+
+-- By the name of the stream.
+CREATE OR REPLACE FUNCTION queue._take_for(q text, sub text, lim int4, least_events int4, within interval, lease interval, who text,
+	lag interval DEFAULT NULL, brief bool DEFAULT false) RETURNS SETOF queue._delivered_jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s queue.streams := queue._find_stream(q);
+BEGIN
+	IF to_regproc('queue._take_for_' || s.number) IS NULL THEN	-- it was made anew since
+		s := queue._find_stream(q);
+	END IF;
+	IF s.payload <> 'jsonb' THEN
+		PERFORM queue._check_events(s, 'jsonb');
+	END IF;
+	RETURN QUERY EXECUTE format('SELECT * FROM queue._take_for_%s($1, $2, $3, $4, $5, $6, $7, $8, $9)', s.number)
+		USING q, sub, lim, least_events, within, lease, who, lag, brief;
 END
 $$;
 
@@ -400,23 +542,36 @@ $$;
 CREATE OR REPLACE FUNCTION queue._done_delivery(token text, other text) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
-	d CONSTANT record := queue._delivery(token);
-	retries bool;
+	d record;
+	there bool := false;
+	tell text;	-- by an assignment: PERFORM would be a statement
 BEGIN
-	IF other IS NOT NULL THEN
-		PERFORM queue._not_of_streams(other, 'A delivery leaves nothing behind: DONE token.');
+	IF other IS NULL AND $1 ~ '^[0-9]{1,9}-d[0-9]{1,18}-[0-9a-f]{16}$' THEN
+		SELECT t.sub, t.id, t.s2 IS NULL AS retries, s.number, s.name INTO d FROM queue.deliveries AS t
+			JOIN queue.subscriptions AS u ON u.number = t.sub JOIN queue.streams AS s ON s.number = u.stream
+			WHERE t.sub = split_part($1, '-', 1)::int4 AND t.id = substr(split_part($1, '-', 2), 2)::int8 AND t.token = split_part($1, '-', 3)
+				AND t.lease_until > clock_timestamp() AND pg_has_role(t.owner, 'USAGE') FOR UPDATE OF t;
+		there := FOUND;
 	END IF;
-	SELECT t.s2 IS NULL INTO retries FROM queue.deliveries AS t WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits
-		AND t.lease_until > clock_timestamp() FOR UPDATE;
-	IF NOT FOUND THEN
+	IF NOT there THEN	-- what is wrong?
+		d := queue._delivery($1);
+		IF other IS NOT NULL THEN
+			PERFORM queue._not_of_streams(other, 'A delivery leaves nothing behind: DONE token.');
+		END IF;
 		PERFORM queue._delivery_lost(d.number, d.id);
 	END IF;
-	PERFORM queue._end_delivery(d.number, d.id, retries);
-	PERFORM queue._tell((d.s).number, (d.s).name);
-	RETURN (d.s).name;
+	INSERT INTO queue._ended VALUES (d.sub, d.id);
+	IF d.retries THEN
+		INSERT INTO queue._gone VALUES ('retries', d.sub, d.id);
+	END IF;
+	tell := queue._tell(d.number, d.name);
+	RETURN d.name;
 END
 $$;
 

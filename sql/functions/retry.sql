@@ -326,12 +326,8 @@ BEGIN
 			NULL, NULL, 0, false, 0, 0, cardinality(ids), 1, moment + coalesce(lease, u.lease), moment, left(who, 200), NULL, proxied)
 		RETURNING * INTO d;
 	UPDATE queue.retries AS r SET delivery = d.id WHERE r.sub = d.sub AND r.id = ANY (ids);
-	INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
-	p.seq := p.seq + 1;
 	p.delivery := d.id;
-	p.rate := p.rate * queue._fades(p.at);
-	p.at := moment;
-	INSERT INTO queue.positions SELECT p.*;
+	p := queue._move(p, u, 0, false);
 	RETURN QUERY SELECT r.id, d.sub || '-d' || d.id || '-' || d.token, s.name, r.attempt + 1, r.payload_jsonb, r.headers, r.key, r."group",
 			r.pushed_at, d.lease_until, r.xid::text::int8, NULL::int8, NULL::text
 		FROM queue.retries AS r WHERE r.sub = d.sub AND r.delivery = d.id ORDER BY r.id;

@@ -238,24 +238,11 @@ BEGIN
 	-- nothing was looked at: a position moves if that saves work, as without a condition
 	IF got > 0 OR l.reach IS NOT NULL OR l.rest OR l.ended AND (cardinality(l.late) > 0 OR u.ends IS NOT NULL
 			OR pg_snapshot_xmax(l.w)::text::numeric - l.lo::text::numeric > 1000) THEN
-		INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
-		p.seq := p.seq + 1;
-		p.delivered := p.delivered + got;
-		p.rate := p.rate * queue._fades(p.at) + got / 60.0;
-		p.at := clock_timestamp();
-		IF got = lim OR NOT l.ended THEN
-			p.s2 := l.w;
-			p.floor := l.floor;
-			p.early := l.early;
-			p.last := CASE WHEN got = lim THEN fits[got] ELSE coalesce(l.reach, l.last) END;
-		ELSE
-			p.s1 := l.w;
-			p.s2 := NULL;
-			p.floor := 0;
-			p.early := false;
-			p.last := coalesce(u.from_id - 1, 0);
-		END IF;
-		INSERT INTO queue.positions SELECT p.*;
+		p.s2 := l.w;
+		p.floor := l.floor;
+		p.early := l.early;
+		p.last := CASE WHEN got = lim THEN fits[got] ELSE coalesce(l.reach, l.last) END;
+		p := queue._move(p, u, got, got < lim AND l.ended);
 	END IF;
 	IF free > 0 THEN
 		RETURN QUERY SELECT * FROM queue._deliver_chosen_jsonb(s, u, d);
@@ -278,7 +265,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN QUERY SELECT * FROM queue._take_for(said[1], said[2], said[3]::int4, said[4]::int4, said[5]::interval, said[6]::interval, said[7],
+	RETURN QUERY SELECT * FROM queue._take_long_jsonb(said[1], said[2], said[3]::int4, said[4]::int4, said[5]::interval, said[6]::interval, said[7],
 		said[10]::interval, NULL, ARRAY(SELECT DISTINCT f FROM unnest(fits) AS f ORDER BY f),
 		nullif(current_setting('qbouncer.looked', true), '')::queue._look);
 END

@@ -154,6 +154,29 @@ BEGIN
 END
 $$;
 
+-- The events of a window with an xid from lo on, above both ids; and those of xids that are late, above the last one. In the
+-- order of their ids, "most" of each table; as text, with the variables of who reads.
+CREATE OR REPLACE FUNCTION queue._window_events(k int4, cols text, further text DEFAULT '', most text DEFAULT 'n') RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto AND coalesce(xid, lo) >= lo
+		AND (coalesce(xid, lo) < safe OR pg_visible_in_snapshot(xid, w)) AND (since IS NULL OR pushed_at >= since)%s
+		ORDER BY id LIMIT %s)', cols, further, most), ' UNION ALL ');
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._late_events(k int4, cols text, further text DEFAULT '', most text DEFAULT 'n') RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE xid = ANY (late) AND id > last AND id <= upto
+		AND (since IS NULL OR pushed_at >= since)%s ORDER BY id LIMIT %s)', cols, further, most), ' UNION ALL ');
+END
+$$;
+
 -- Its functions: a push with a static branch for each table, and two readers, which look at all of them. "xid + 0" and the
 -- like are the plan: without them the index on xid is taken and the whole window sorted, or the ids are walked to find the
 -- least one of some xids.
@@ -202,8 +225,8 @@ $f$, queue._each_of_ring(k, 'SELECT min(id) AS m FROM @e@', ' UNION ALL '),
 		queue._each_of_ring(k, 'SELECT min(id + 0) AS m FROM @e@ WHERE xid >= lo AND xid < hi', ' UNION ALL '),
 		queue._each_of_ring(k, 'SELECT min(id + 0) AS m FROM @e@ WHERE xid = ANY (late)', ' UNION ALL ')));
 
-	-- Of xids from lo on, those above both ids; of those that are late, above the last one. First how many they are and which
-	-- is the last, which is looked at before anything is said; then themselves, which are not carried about until then.
+	-- First how many they are and which is the last, which is looked at before anything is said; then themselves, which are not
+	-- carried about until then.
 	FOR reader IN SELECT * FROM (VALUES
 			('_cut_%s', 'OUT events int4, OUT ends int8, OUT oldest timestamptz', 'id, pushed_at',
 				'SELECT count(*), max(id), min(pushed_at) INTO events, ends, oldest FROM (SELECT id, pushed_at FROM (', ') AS u ORDER BY id LIMIT n) AS cut'),
@@ -222,12 +245,7 @@ BEGIN
 		%3$s %1$s %4$s;
 	END IF;
 END
-$f$, queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto AND coalesce(xid, lo) >= lo
-			AND (coalesce(xid, lo) < safe OR pg_visible_in_snapshot(xid, w)) AND (since IS NULL OR pushed_at >= since)
-			ORDER BY id LIMIT n)', reader.cols), ' UNION ALL '),
-			queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE xid = ANY (late) AND id > last AND id <= upto
-			AND (since IS NULL OR pushed_at >= since) ORDER BY id LIMIT n)', reader.cols), ' UNION ALL '),
-			reader.before, reader.behind));
+$f$, queue._window_events(k, reader.cols), queue._late_events(k, reader.cols), reader.before, reader.behind));
 	END LOOP;
 	-- The same of a lane (parallel). It looks at "most" events for its own, then it has looked as far as "reach".
 	FOR reader IN SELECT * FROM (VALUES
@@ -237,12 +255,8 @@ $f$, queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id 
 				'IF events < n AND most IS NOT NULL THEN SELECT id INTO reach FROM (', ') AS u ORDER BY id OFFSET most - 1 LIMIT 1; END IF;'),
 			('_read_lane_%s', NULL, cols, ' AND coalesce(bucket, id) % lanes = lane', 'n', 'RETURN QUERY SELECT * FROM (', ') AS u ORDER BY id LIMIT n',
 				NULL, NULL)) AS r (name, result, cols, mine, most, before, behind, rest_before, rest_behind) LOOP
-		visible := queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto AND coalesce(xid, lo) >= lo
-			AND (coalesce(xid, lo) < safe OR pg_visible_in_snapshot(xid, w)) AND (since IS NULL OR pushed_at >= since)%s
-			ORDER BY id LIMIT %s)', reader.cols, reader.mine, reader.most), ' UNION ALL ');
-		with_late := visible || ' UNION ALL ' || queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE xid = ANY (late) AND id > last
-			AND id <= upto AND (since IS NULL OR pushed_at >= since)%s ORDER BY id LIMIT %s)', reader.cols, reader.mine, reader.most),
-			' UNION ALL ');
+		visible := queue._window_events(k, reader.cols, reader.mine, reader.most);
+		with_late := visible || ' UNION ALL ' || queue._late_events(k, reader.cols, reader.mine, reader.most);
 		EXECUTE format('CREATE FUNCTION queue.%s(lo xid8, w pg_snapshot, late xid8[], floor int8, last int8, upto int8,
 			since timestamptz, n int4, lanes int4, lane int4%s) %s LANGUAGE plpgsql STABLE %s AS %L', format(reader.name, k), reader.result,
 			CASE WHEN reader.result IS NULL THEN 'RETURNS SETOF queue._event_' || kind ELSE '' END, pinned,
@@ -262,8 +276,9 @@ END
 $f$, reader.before || with_late || reader.behind, reader.rest_before || with_late || reader.rest_behind,
 				reader.before || visible || reader.behind, reader.rest_before || visible || reader.rest_behind));
 	END LOOP;
+	PERFORM queue._generate_take_for(k, kind);
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_event_%1$s, queue._floor_%1$s, queue._cut_%1$s, queue._read_%1$s,
-		queue._cut_lane_%1$s, queue._read_lane_%1$s TO PUBLIC', k);
+		queue._cut_lane_%1$s, queue._read_lane_%1$s, queue._take_for_%1$s TO PUBLIC', k);
 END
 $$;
 
@@ -347,7 +362,7 @@ BEGIN
 			SELECT f.ctid FROM queue.figures AS f WHERE f.queue = OLD.number FOR UPDATE SKIP LOCKED));
 		EXECUTE format('DROP TABLE IF EXISTS %s; DROP SEQUENCE IF EXISTS queue.%I;
 			DROP FUNCTION IF EXISTS queue._push_event_%s, queue._floor_%3$s, queue._cut_%3$s, queue._read_%3$s,
-				queue._cut_lane_%3$s, queue._read_lane_%3$s',
+				queue._cut_lane_%3$s, queue._read_lane_%3$s, queue._take_for_%3$s',
 			queue._each_of_ring(OLD.number, '@e@', ', '), format('e%s_id', OLD.number), OLD.number);
 		RETURN NULL;
 	END IF;

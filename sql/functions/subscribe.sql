@@ -117,6 +117,32 @@ BEGIN
 END
 $$;
 
+-- A position moves there, behind the lock of its subscription. window_read: its window was read to the end. The row gets a
+-- greater seq, so who looks for the newest finds it first, however many older ones a held snapshot keeps.
+CREATE OR REPLACE FUNCTION queue._move(p queue.positions, u queue.subscriptions, got int8, window_read bool, rated float8 DEFAULT NULL)
+RETURNS queue.positions
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+	IF window_read THEN
+		p.s1 := p.s2;
+		p.s2 := NULL;
+		p.floor := 0;
+		p.early := false;
+		p.last := coalesce(u.from_id - 1, 0);
+	END IF;
+	UPDATE queue.positions AS t SET seq = t.seq + 1, s1 = p.s1, s2 = p.s2, floor = p.floor, early = p.early, last = p.last,
+			delivery = p.delivery, at = clock_timestamp(), delivered = t.delivered + got,
+			rate = t.rate * queue._fades(t.at) + coalesce(rated, got / 60.0)
+		WHERE t.sub = p.sub AND t.seq = p.seq RETURNING t.* INTO p;
+	RETURN p;
+END
+$$;
+
 -- What a position says of its window, if that has begun.
 CREATE OR REPLACE FUNCTION queue._window(k int4, s1 pg_snapshot, s2 pg_snapshot, OUT floor int8, OUT early bool)
 LANGUAGE plpgsql
@@ -136,13 +162,22 @@ BEGIN
 END
 $$;
 
+-- Of this server, which a session does not outlive: so it is immutable, and the file that has it is not read for each take.
+CREATE OR REPLACE FUNCTION queue._system() RETURNS int8
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT c.system_identifier FROM pg_control_system() AS c);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._is_this_era(s queue.streams) RETURNS bool
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN s.log IS NOT DISTINCT FROM to_regclass(format('queue.e%s_0', s.number))::oid
-		AND s.system IS NOT DISTINCT FROM (SELECT c.system_identifier FROM pg_control_system() AS c);
+	RETURN s.log IS NOT DISTINCT FROM to_regclass(format('queue.e%s_0', s.number))::oid AND s.system IS NOT DISTINCT FROM queue._system();
 END
 $$;
 
@@ -279,6 +314,12 @@ BEGIN
 		GRANT INSERT ON queue._gone TO PUBLIC;
 		CREATE TRIGGER a_may INSTEAD OF INSERT ON queue._gone FOR EACH ROW EXECUTE FUNCTION queue._may_go();
 		CREATE TRIGGER b_does INSTEAD OF INSERT ON queue._gone FOR EACH ROW EXECUTE FUNCTION queue._goes();
+		-- of each delivery one: a rule is part of the statement, which triggers are not
+		CREATE VIEW queue._ended AS SELECT NULL::int4 AS sub, NULL::int8 AS id;
+		REVOKE ALL ON queue._ended FROM PUBLIC;
+		GRANT INSERT ON queue._ended TO PUBLIC;
+		CREATE RULE ends AS ON INSERT TO queue._ended DO INSTEAD DELETE FROM queue.deliveries AS d
+			WHERE d.sub = NEW.sub AND d.id = NEW.id AND pg_has_role(d.owner, 'USAGE');
 	END IF;
 END
 $qbouncer_subscriptions$;
@@ -482,12 +523,7 @@ BEGIN
 	SELECT p.* INTO p FROM queue.subscriptions AS t JOIN queue.positions AS p ON p.sub = t.number
 		WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NULL AND t.lane = 0 ORDER BY p.seq DESC LIMIT 1;
 	IF FOUND THEN	-- what was delivered is counted once, and never less
-		INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
-		p.seq := p.seq + 1;
-		p.delivered := p.delivered + coalesce(was.delivered, 0);
-		p.rate := p.rate * queue._fades(p.at) + coalesce(was.rate * queue._fades(was.at), 0);
-		p.at := clock_timestamp();
-		INSERT INTO queue.positions SELECT p.*;
+		p := queue._move(p, u, coalesce(was.delivered, 0), false, coalesce(was.rate * queue._fades(was.at), 0));
 	END IF;
 	INSERT INTO queue._gone VALUES ('subscription', u.number);
 END

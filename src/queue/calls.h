@@ -138,10 +138,11 @@
 	COL(due_ms, INT8) SEP \
 	COL(out, TEXT)
 
+/* What all events of a delivery have is said once, before them: delivery.c. */
 #define TAKE_FOR_SQL(suffix) \
 	"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ", ) " FROM pg_catalog.set_config('qbouncer.proxy', $8, true) AS proxy, " \
 	"pg_catalog.set_config('qbouncer.seed', $9, true) AS seed, " \
-	"LATERAL queue._take_for" suffix "($1, $2, $3, $4, $5, $6, CASE WHEN proxy || seed IS NOT NULL THEN $7 END, $10) AS job"
+	"LATERAL queue._take_for" suffix "($1, $2, $3, $4, $5, $6, CASE WHEN proxy || seed IS NOT NULL THEN $7 END, $10, true) AS job"
 #define TAKE_FOR_PARAMS(PARAM) PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) \
 	PARAM(TEXT) PARAM(TEXT) PARAM(TEXT) PARAM(INTERVAL)
 
@@ -262,6 +263,8 @@
 	CALL(TAKE_FOR, TAKE_FOR_SQL(""), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , JSONB)) \
 	CALL(TAKE_FOR_TEXT, TAKE_FOR_SQL("_text"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , TEXT)) \
 	CALL(TAKE_FOR_BYTEA, TAKE_FOR_SQL("_bytea"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , BYTEA)) \
+	/* @: a stream, and not a queue */ \
+	CALL(TAKE_FOR_DIRECT, TAKE_FOR_SQL("_@"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , JSONB)) \
 	CALL(TAKE_FOR_WHERE, TAKE_FOR_WHERE_SQL("jsonb"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , JSONB)) \
 	CALL(TAKE_FOR_WHERE_TEXT, TAKE_FOR_WHERE_SQL("text"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , TEXT)) \
 	CALL(TAKE_FOR_WHERE_BYTEA, TAKE_FOR_WHERE_SQL("bytea"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , BYTEA)) \

@@ -70,6 +70,24 @@ int64_t head_number(struct qdb *db, const char *queue)
 	return l != NULL ? l->number : 0;
 }
 
+int64_t head_stream(struct qdb *db, const char *stream)
+{
+	const struct head *l = head_find(db, stream);
+
+	return l != NULL && l->number == 0 ? l->stream_number : 0;
+}
+
+/* Without memory it is asked by its name. */
+void head_stream_is(struct qdb *db, const char *stream, int64_t number)
+{
+	struct head *l = head_ref(db, stream);
+
+	if (l == NULL)
+		return;
+	l->stream_number = number;
+	head_unref(l);
+}
+
 /* FNV-1a. Even numbers, so that each has a neighbour. */
 uint64_t head_kind(char verb, const char *queue)
 {
@@ -176,6 +194,7 @@ static void forget(struct head *l)
 	l->forgotten++;
 	l->absent_at = 0;
 	l->stream = false;
+	l->stream_number = 0;
 	l->suspect = true;
 	l->event_at = 0;
 }

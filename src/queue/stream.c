@@ -19,6 +19,7 @@
 #include "back.h"
 #include "count.h"
 #include "deferred.h"
+#include "delivery.h"
 #include "head.h"
 #include "heap.h"
 #include "lease.h"
@@ -72,11 +73,10 @@ struct reader {
 	struct pool *pool;
 	struct task *task; /* asks; NULL: does not */
 	struct take_args args;
-	struct buf rows;
-	int n_rows;
+	struct delivery got;
 	int32_t stamp; /* our number, of this TAKE */
 	int64_t seed;  /* of which its token is made */
-	bool torn;     /* a row was not as expected */
+	bool direct;   /* it asks by the number of the stream */
 	bool again;    /* there was news while it asked */
 	uint8_t tries; /* how often it was sent again for other payloads */
 	bool expired;
@@ -84,7 +84,6 @@ struct reader {
 	 * note_waiting() */
 	int64_t due_ms;
 	bool out, ours; /* all that it may have out is; and was ended by this transaction */
-	char token[TOKEN_MAX];
 	char *least, *within, *lag; /* or NULL */
 	struct quiet quiet;         /* WHERE: after a look in vain */
 	int waiting;                /* WHERE: so many lanes have something that has to wait */
@@ -304,7 +303,7 @@ static void on_wake(struct qdb *db, const char *name)
 static void reader_free(struct reader *w)
 {
 	take_args_free(&w->args);
-	buf_free(&w->rows);
+	delivery_free(&w->got);
 	mem_free(w->failure);
 	mem_free(w->least);
 	mem_free(w->within);
@@ -345,7 +344,7 @@ static void lease(struct reader *w)
 
 	count_in(w->taker, tally, false)->n[FIGURE_TAKEN]++;
 	w->taker->answers++;
-	l = lease_add(w->taker, 0, w->token, w->args.queues[0], LEASE_AUTO, true);
+	l = lease_add(w->taker, 0, w->got.token, w->args.queues[0], LEASE_AUTO, true);
 	if (l == NULL)
 		return; /* no memory: its time alone ends it */
 	l->tally = tally;
@@ -359,15 +358,15 @@ static void lease(struct reader *w)
 static void end_answer(struct park *p)
 {
 	struct reader *w = of_park(p);
-	struct answer a = {.n_rows = w->n_rows,
-		.rows = w->rows,
+	struct answer a = {.n_rows = w->got.n,
+		.rows = w->got.rows,
 		.fields = qverb_delivered_columns[w->args.payload], /* may be known only now */
 		.n_fields = DELIVERY_due_ms};
 	struct taker *t;
 
-	w->rows = BUF_INIT;
+	w->got.rows = BUF_INIT;
 	count_done(p->verb, (unsigned)a.n_rows);
-	if (w->taker != NULL && w->token[0] != '\0')
+	if (w->taker != NULL && w->got.token[0] != '\0')
 		lease(w);
 	snprintf(a.tag, sizeof(a.tag), "SELECT %d", a.n_rows);
 	t = reader_end(p);
@@ -407,35 +406,21 @@ static void note_nothing(struct reader *w, const struct wire_col *cols)
 	w->out = true;
 }
 
-/* The first columns are the client's. A row without an id tells why there is no delivery. */
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct reader *w = arg;
 	struct wire_col cols[DELIVERY_COLUMNS];
-	size_t row;
 
-	if (!wire_row_read(body, len, cols, DELIVERY_COLUMNS)) {
-		w->torn = true;
-		return;
-	}
-	if (cols[DELIVERY_id].len < 0) {
+	if (delivery_row(&w->got, body, len, cols))
 		note_nothing(w, cols);
-		return;
-	}
-	if (w->n_rows++ == 0)
-		wire_col_copy(&cols[DELIVERY_token], w->token, sizeof(w->token));
-	row = build_row_begin(&w->rows, DELIVERY_due_ms);
-	for (int i = 0; i < DELIVERY_due_ms; i++)
-		build_row_value(&w->rows, cols[i].data, cols[i].len);
-	build_row_end(&w->rows, row);
 }
 
 /* Who asked for it has left: the next one need not wait for the end of its lease. */
 static void give_back_delivery(const struct reader *w)
 {
-	const char *token = w->token;
+	const char *token = w->got.token;
 
-	if (w->token[0] != '\0')
+	if (token[0] != '\0')
 		give_back(w->db, w->pool, &token, 1, INT64_MAX, NULL);
 }
 
@@ -460,9 +445,7 @@ static void look_for_it(const struct reader *w)
 static void forget_rows(struct reader *w)
 {
 	give_back_delivery(w);
-	buf_reset(&w->rows);
-	w->n_rows = 0;
-	w->token[0] = '\0';
+	delivery_forget(&w->got);
 }
 
 static void fail_behind_done(struct reader *w)
@@ -603,6 +586,10 @@ static void on_done(void *arg, const struct pg_error *err)
 	if (err != NULL && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		wait_on(w);
+	} else if (err != NULL && w->direct && strcmp(err->sqlstate, "42883") == 0) {
+		head_stream_is(
+			w->db, w->args.queues[0], 0); /* it was dropped, and perhaps made anew */
+		ask(w);
 	} else if (err != NULL && head_is_refusal(err, &payload)) {
 		refused(w, err);
 	} else if (err != NULL) {
@@ -610,10 +597,12 @@ static void on_done(void *arg, const struct pg_error *err)
 			schema_suspect(w->db);
 		if (!ask_where_it_fails(w, err))
 			park_fail(&w->park, err);
-	} else if (buf_failed(&w->rows) || w->torn) {
+	} else if (buf_failed(&w->got.rows) || w->got.torn) {
 		give_back_delivery(w);
 		park_no_memory(&w->park);
-	} else if (w->n_rows > 0) {
+	} else if (w->got.n > 0) {
+		if (!w->direct && w->got.stream > 0)
+			head_stream_is(w->db, w->args.queues[0], w->got.stream);
 		end_answer(&w->park);
 	} else if (w->out && w->ours) {
 		fail_behind_done(w);
@@ -682,7 +671,9 @@ static bool submit(struct reader *w)
 		[QPAYLOAD_TEXT] = CALL_TAKE_FOR_TEXT,
 		[QPAYLOAD_BYTEA] = CALL_TAKE_FOR_BYTEA,
 	};
+	const int64_t stream = head_stream(w->db, w->args.queues[0]);
 	const struct queue_call *call = &queue_calls[calls[w->args.payload]];
+	struct buf text = BUF_INIT;
 	struct task_settings *settings = NULL;
 	char limit[24], proxy[16], number[24];
 	const int limit_len = snprintf(limit, sizeof(limit), "%d", w->args.limit);
@@ -709,13 +700,19 @@ static bool submit(struct reader *w)
 	w->again = false;
 	w->due_ms = 0;
 	w->out = w->ours = false;
+	w->direct = w->args.where == NULL && stream > 0;
 	if (w->args.where != NULL)
 		return submit_where(w, &ops, false, seed, proxy);
+	if (w->direct) {
+		call_put(&text, CALL_TAKE_FOR_DIRECT, stream);
+		spec.sql = buf_cstr(&text);
+	}
 	settings = w->taker->ops->settings(w->taker);
 	spec.settings = settings;
-	if (settings != NULL)
+	if (settings != NULL && !buf_failed(&text))
 		w->task = task_submit(w->pool, &spec);
 	task_settings_free(&settings);
+	buf_free(&text);
 	return w->task != NULL;
 }
 

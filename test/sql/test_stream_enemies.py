@@ -106,3 +106,27 @@ def test_what_belongs_to_proxies_that_are_gone(db, enemy, number):
     root = db.connect("postgres")
     assert root.row("SELECT * FROM queue._orphaned_deliveries('{0}', 3)") == (["s"], False)
     assert db.value("SELECT count(*) FROM queue.deliveries WHERE token = %s", token.split("-")[2]) == 0
+
+
+def test_what_others_have_out_and_where_they_are(db, enemy, number):
+    """Rows of his own a role may end and move by hand, and nobody else's."""
+    db.rows("SELECT queue.subscribe('a', 's', 'beginning')")
+    assert len(db.rows("SELECT * FROM queue.take_for('s', 'a')")) == 3 and len(enemy.rows("SELECT * FROM queue.take_for('s', 'm')")) == 3
+    subs = dict(db.rows("SELECT name, number FROM queue.subscriptions"))
+    enemy.rows("INSERT INTO queue._ended VALUES (%s, 1), (%s, 1)", subs["a"], subs["m"])
+    enemy.rows("UPDATE queue.positions SET last = 99, seq = seq + 1")
+    enemy.fails("42501", "UPDATE queue.positions SET sub = %s", subs["a"])
+    root = db.connect("postgres")
+    assert root.column("SELECT sub FROM queue.deliveries") == [subs["a"]]
+    assert root.rows("SELECT sub, last = 99 FROM queue.positions ORDER BY sub") == sorted((n, name == "m") for name, n in subs.items())
+
+
+def test_who_has_installed_it_is_nobody_special(db, enemy, number):
+    """No policy holds for the owner of the tables."""
+    db.rows("SELECT queue.subscribe('a', 's', 'beginning')")
+    token = enemy.rows("SELECT token FROM queue.take_for('s', 'm')")[0][0]
+    assert db.value("SELECT relowner = current_user::regrole AND NOT rolsuper FROM pg_class, pg_roles WHERE rolname = current_user"
+                    " AND pg_class.oid = 'queue.deliveries'::regclass")
+    db.fails("42501", "SELECT queue.take_for('s', 'm')")
+    db.fails("42501", "SELECT queue.done(%s)", token)
+    assert enemy.value("SELECT count(*) FROM queue.deliveries") == 1

@@ -573,7 +573,7 @@ def test_a_take_that_meets_a_change(db):
     changes.rows("COMMIT")
     put(db, "b1")
     for lane in range(4):
-        rows = takes.rows("SELECT id, due_ms FROM queue._take_for('s', 'a', 9, NULL, NULL, NULL, 'w', lane => %s)", number + lane)
+        rows = takes.rows("SELECT id, due_ms FROM queue._take_long_jsonb('s', 'a', 9, NULL, NULL, NULL, 'w', lane => %s)", number + lane)
         assert rows == [(None, 100)]
     assert drain(db) == ["a1", "b1"]
 

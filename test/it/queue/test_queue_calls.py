@@ -41,9 +41,12 @@ def test_calls(proxy, db, direct):
             numbers[payload] = [r["number"] for r in c.rows("QUEUE LIST") if r["queue"] == payload][0]
         tag(c, "QUEUE CREATE TOPIC orders")
         topic = c.rows("SELECT number FROM queue.topics")[0]["number"]
+        tag(c, "QUEUE CREATE events WITH (kind = stream)")
+        stream = c.rows("SELECT number FROM queue.streams")[0]["number"]
     seen = 0
     for name, sql, types, columns in calls():
-        sql = sql.replace("@", topic if name.startswith("PUBLISH") else numbers["jsonb"]).replace("%d", "1").replace("%s", "(true)")
+        at = topic if name.startswith("PUBLISH") else stream if name == "TAKE_FOR_DIRECT" else numbers["jsonb"]
+        sql = sql.replace("@", at).replace("%d", "1").replace("%s", "(true)")
         # a template of a verb: its values are whatever they are
         sql = re.sub(r"\{(named|kept|read|failed|whose)\}", "", sql)
         sql = re.sub(r"\{[a-z_]+\}", "NULL", sql)

@@ -1,0 +1,89 @@
+/*
+ * The rows of a delivery. Its token, and whatever else is the same of all its events, the database says once: in a row
+ * without an id that stands before the others, and has the number of the stream. Clients get it with each event.
+ *
+ * Must not know: who asks.
+ */
+#include "delivery.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static const enum delivery_column common_columns[] = {
+	DELIVERY_token, DELIVERY_queue, DELIVERY_attempt, DELIVERY_lease_until};
+
+struct common {
+	struct wire_col cols[ARRAY_LEN(common_columns)];
+	uint8_t row[];
+};
+
+void delivery_free(struct delivery *d)
+{
+	buf_free(&d->rows);
+	mem_free(d->common);
+	d->common = NULL;
+}
+
+void delivery_forget(struct delivery *d)
+{
+	buf_reset(&d->rows);
+	mem_free(d->common);
+	d->common = NULL;
+	d->n = 0;
+	d->token[0] = '\0';
+}
+
+/* false: memory. */
+static bool note_common(struct delivery *d, const uint8_t *row, size_t len)
+{
+	struct wire_col cols[DELIVERY_COLUMNS];
+	struct common *c = mem_alloc(sizeof(*c) + len);
+
+	mem_free(d->common);
+	d->common = c;
+	if (c == NULL)
+		return false;
+	memcpy(c->row, row, len);
+	if (!wire_row_read(c->row, len, cols, DELIVERY_COLUMNS))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(common_columns); i++)
+		c->cols[i] = cols[common_columns[i]];
+	if (!wire_col_number(&cols[DELIVERY_due_ms], &d->stream))
+		d->stream = 0;
+	return true;
+}
+
+static void add_event(struct delivery *d, struct wire_col *cols)
+{
+	size_t row;
+
+	for (size_t i = 0; d->common != NULL && i < ARRAY_LEN(common_columns); i++)
+		cols[common_columns[i]] = d->common->cols[i];
+	d->n++;
+	row = build_row_begin(&d->rows, DELIVERY_due_ms);
+	for (int i = 0; i < DELIVERY_due_ms; i++)
+		build_row_value(&d->rows, cols[i].data, cols[i].len);
+	build_row_end(&d->rows, row);
+}
+
+bool delivery_row(
+	struct delivery *d, const uint8_t *body, size_t len, struct wire_col cols[DELIVERY_COLUMNS])
+{
+	bool event;
+
+	if (!wire_row_read(body, len, cols, DELIVERY_COLUMNS)) {
+		d->torn = true;
+		return false;
+	}
+	event = cols[DELIVERY_id].len >= 0;
+	if (!event && cols[DELIVERY_token].len < 0)
+		return true;
+	if (d->token[0] == '\0')
+		wire_col_copy(&cols[DELIVERY_token], d->token, sizeof(d->token));
+	if (event)
+		add_event(d, cols);
+	else if (!note_common(d, body, len))
+		d->torn = true;
+	return false;
+}
