@@ -67,6 +67,7 @@ int do_park(const struct target *t, char **arg);
 int do_latency(const struct target *t, char **arg);
 int do_commit(const struct target *t, char **arg);
 int do_loop(const struct target *t, char **arg);
+int do_pace(const struct target *t, char **arg);
 int do_cancel(const struct target *t, char **arg);
 int do_read(const struct target *t, char **arg);
 int do_write(const struct target *t, char **arg);

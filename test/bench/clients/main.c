@@ -22,6 +22,7 @@ static const struct {
 	{"latency", 7, do_latency},
 	{"commit", 3, do_commit},
 	{"loop", 8, do_loop},
+	{"pace", 4, do_pace},
 	{"cancel", 4, do_cancel},
 	{"read", 3, do_read},
 	{"write", 4, do_write},

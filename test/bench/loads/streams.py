@@ -5,7 +5,7 @@ Entry points: streams.
 
 PgQ runs as it comes: pgqd looks each second, and a tick is due each 3 s, or 500 events; and once more with a tick each 10 ms. It
 is called without a pooler, as that would only cost it something. A batch of PgQ is what lies between two ticks; ours is what is
-asked for.
+asked for. Of both whole events are read, as PgQ's own consumer does (pgq in Python: SELECT * FROM pgq.get_batch_events()).
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from common import Failed
 from contenders import PAYLOAD
 from contenders.outside import Missing
 from contenders.pgq import Pgq
+from meter import Meter
 from programs import install
 from table import Goal, Table, median, number, ratio, ratio_of, turns
 
@@ -28,6 +29,7 @@ AT_ONCE = 100       # events of a transaction that fills
 LIMIT = 1000        # events of a delivery
 WORKED = 100        # events of a delivery, each of which is 10 ms of work that is not this server's
 LATENCIES = 200     # events whose way is measured
+PACED = tuple(how + of for how in ("alone ", "beside ") for of in ("rate", "takes", "wal"))
 PATIENCE = 60       # seconds after which they do not come any more
 
 
@@ -146,7 +148,7 @@ class Theirs:
 
     def _steps(self, reader):
         return ("SELECT pgq.next_batch('events', 'r%d')" % reader,
-                "SELECT b, ev_id, ev_data FROM (SELECT %1::int8 AS b) AS x LEFT JOIN LATERAL pgq.get_batch_events(b) ON true",
+                "SELECT b, e.* FROM (SELECT %1::int8 AS b) AS x LEFT JOIN LATERAL pgq.get_batch_events(b) AS e ON true",
                 "SELECT pgq.finish_batch(%1)")
 
     def _tick(self):
@@ -208,6 +210,22 @@ def _pushed_beside_readers(rig, c, seconds):
         for reader in readers:
             reader.end()
     return sum(rates[True]) / sum(rates[False])
+
+
+def _paced_beside_readers(rig, c, rate, seconds):
+    """Pushes at that rate, while so many read all of it and while nobody does, by turns in one log: of each of both ways how many
+    a second were answered, the median of what one takes in ms, and its WAL in bytes, with what the readers write."""
+    c.fresh(READERS)
+    got = {True: [], False: []}
+    for read in (False, True, True, False):
+        c.forget(READERS)
+        readers = [Beside(c.wait, i, seconds * 1.5) for i in range(READERS if read else 0)]
+        meter = Meter(rig)
+        paced = rig.client(c.pooler, "pace", CLIENTS, seconds, rate, c.push)
+        got[read].append((paced["rate"], paced["answer_p50_us"] / 1000, meter.read(paced["count"]).wal))
+        for reader in readers:
+            reader.end()
+    return {read: tuple(sum(of) / len(of) for of in zip(*got[read])) for read in got}
 
 
 def _latency(rig, c, psycopg2):
@@ -280,13 +298,22 @@ def _round(rig, plan, c, got, psycopg2):
         _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
         got["work"].append(c.work(plan.events // 2 // WORKED))
     got["beside"].append(_pushed_beside_readers(rig, c, max(plan.seconds / 2, 1)))
+    paced = _paced_beside_readers(rig, c, got["push"][-1] / 3, max(plan.seconds / 2, 1))
+    for name, at in (("rate", 0), ("takes", 1), ("wal", 2)):
+        got["alone " + name].append(paced[False][at])
+        got["beside " + name].append(paced[True][at])
     way, behind = _latency(rig, c, psycopg2)
     got["way"].append(way)
     got["behind"].append(behind)
 
 
 def _goals(got, ours, parallel, theirs):
-    goals = [Goal("ten consumers of a stream", "a push takes at most 3 % more", "%.1f %%" % (100 / median(got[ours]["beside"]) - 100)),
+    paced = "%.1f %% (%.2f of the rate; WAL %.0f and %.0f bytes)" % (
+        100 * ratio_of(got[ours]["beside takes"], got[ours]["alone takes"]) - 100, ratio_of(got[ours]["beside rate"], got[ours]["alone rate"]),
+        median(got[ours]["alone wal"]), median(got[ours]["beside wal"]))
+    goals = [Goal("ten consumers of a stream, pushes at a third of their rate", "a push takes at most 3 % more", paced),
+             Goal("ten consumers of a stream, pushes as fast as they can", "told, without a goal: they share the cores",
+                  "%.2f of the rate" % median(got[ours]["beside"])),
              Goal("from the commit of an event to its delivery", "p50 <= 1 ms", "%.2f ms" % median(got[ours]["behind"])),
              Goal("%d workers of a subscription" % WORKERS, "faster than one", "%.2f x" % ratio_of(got[parallel]["drain"], got[ours]["drain"])),
              Goal("%d workers, 10 ms of work for each %d events" % (WORKERS, WORKED), "faster than one",
@@ -301,7 +328,7 @@ def _goals(got, ours, parallel, theirs):
 
 def _measured(rig, plan, all_of_them, psycopg2):
     ours, parallel, *theirs = all_of_them
-    got = {c: {"push": [], "drain": [], "work": [], "beside": [], "way": [], "behind": []} for c in all_of_them}
+    got = {c: {of: [] for of in ("push", "drain", "work", "beside", "way", "behind", *PACED)} for c in all_of_them}
     copied = []
     for order in turns(all_of_them, plan.side_rounds):
         for c in order:
@@ -312,16 +339,18 @@ def _measured(rig, plan, all_of_them, psycopg2):
         mine = got[c]
         rows.append([c.label, *(cell for load in ("push", "drain") for cell in (
             number(median(mine[load])), "" if c is ours else ratio(got[ours][load], mine[load]))),
-            number(median(mine["beside"]), "%.3f"), number(median(mine["way"]), "%.1f"), number(median(mine["behind"]), "%.1f")])
-    rows.append(["COPY into a bare table", "", "", number(median(copied)), ratio(got[ours]["drain"], copied), "", "", ""])
+            number(median(mine["beside"]), "%.3f"), *(number(median(mine[of]), "%.2f") for of in ("alone takes", "beside takes")),
+            number(median(mine["way"]), "%.1f"), number(median(mine["behind"]), "%.1f")])
+    rows.append(["COPY into a bare table", "", "", number(median(copied)), ratio(got[ours]["drain"], copied), *[""] * 5])
     return Table(
         "Streams",
         "Events per second: pushed by %d clients one at a time; %d events, pushed by transactions of %d, read by one consumer in "
         "deliveries of %d (of PgQ: between two ticks), with parallel by %d workers of it; COPY writes as many. Beside readers: the "
-        "rate of pushes while %d consumers read all of it (MIN 100 WITHIN '50 ms'), by the rate without them, by turns. Way: 100 "
+        "rate of pushes while %d consumers read all of it (MIN 100 WITHIN '50 ms'), by the rate without them, by turns. A third: "
+        "what a push takes at a third of the rate, the median in ms, alone and beside these consumers. Way: 100 "
         "events per second, the median in ms, from before the push to the delivery; behind: from the answer to the push. PgQ is "
         "called directly, its consumers poll each 2 ms (where pushes are measured each 50 ms). A goal has workers that sleep 10 ms "
         "on each delivery of %d before its DONE."
         % (CLIENTS, plan.events, AT_ONCE, LIMIT, WORKERS, READERS, WORKED),
-        ["", "push/s", "qbouncer is x", "read/s", "qbouncer is x", "beside readers", "way", "behind"], rows,
+        ["", "push/s", "qbouncer is x", "read/s", "qbouncer is x", "beside readers", "a third", "and beside", "way", "behind"], rows,
         _goals(got, ours, parallel, theirs))
