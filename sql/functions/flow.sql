@@ -260,7 +260,7 @@ BEGIN
 		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
 		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
@@ -275,7 +275,9 @@ DECLARE
 	instant timestamptz;
 	wanted int4;
 	got int4;
+	usual bool;
 	more bool := false;
+	heard bool := false;	-- of groups
 	changed bool := false;
 	after xid8;
 	oldest xid8;
@@ -298,7 +300,14 @@ BEGIN
 		END IF;
 		PERFORM queue._promote(q, 1000);
 	END IF;
-	SELECT * INTO mine FROM queue._enter_@n@();
+	-- as _enter_<number> does it, which is for what there is seldom
+	IF has_table_privilege('@gate@'::regclass, 'UPDATE') THEN
+		SELECT g.* INTO mine FROM @gate@ AS g ORDER BY g.seq DESC LIMIT 1 FOR UPDATE;
+		usual := mine.seq < 1152921504606846976 AND cardinality(mine.running) <= 10000;
+	END IF;
+	IF usual IS NOT TRUE THEN
+		SELECT * INTO mine FROM queue._enter_@n@();
+	END IF;
 	instant := clock_timestamp();
 	wanted := lim;
 	LOOP
@@ -311,9 +320,12 @@ BEGIN
 			END IF;
 			wanted := CASE WHEN pop AND q.pause IS NOT NULL THEN least(may.room, 1) ELSE may.room END;
 			EXIT WHEN wanted <= 0;
+		ELSIF NOT heard THEN
+			EXIT;	-- nobody was let in since
 		END IF;
 		PERFORM set_config('qbouncer.gate', '@n@', true);
 		got := 0;
+		heard := false;
 		groups := '{}';
 		IF low_marks IS NOT NULL OR prios IS NULL THEN
 			FOR job IN SELECT * FROM queue._free_@n@(q, wanted, lease, who, said, pop, prios, low_marks, since,
@@ -372,13 +384,13 @@ $body$,
 		-- of another history of transactions, as a restored dump is
 		after := CASE WHEN mine.read > pg_snapshot_xmax(pg_current_snapshot()) THEN '0' ELSE mine.read END;
 		oldest := pg_snapshot_xmin(pg_current_snapshot());
-		WITH gone AS (DELETE FROM @noted@ WHERE ctid = ANY (ARRAY(
-				SELECT ctid FROM @noted@ WHERE xid >= after ORDER BY xid @most@)) RETURNING *)
-			SELECT count(*) AS n, array_agg(id) AS ids, array_agg("group") AS groups, array_agg(ended) AS ends,
-				array_agg(back) AS backs, array_agg(blocked) AS firsts, max(ended) AS ended, sum(back)::int4 AS back INTO told FROM gone;
+		SELECT count(*) AS n, array_agg(place) AS places, array_agg(id) AS ids, array_agg("group") AS groups, array_agg(ended) AS ends,
+				array_agg(back) AS backs, array_agg(blocked) AS firsts, max(ended) AS ended, sum(back)::int4 AS back
+			INTO told FROM (SELECT *, ctid AS place FROM @noted@ WHERE xid >= after ORDER BY xid @most@) AS n;
 		instant := clock_timestamp();	-- behind all ends that were read
 		more := @by_group@ AND told.n >= 1000;
 		IF told.n > 0 THEN
+			DELETE FROM @noted@ WHERE ctid = ANY (told.places);	-- takes alone do that, one after the other
 			changed := true;
 			IF NOT more THEN
 				mine.read := oldest;
@@ -410,23 +422,26 @@ $body$,
 				may.still := ARRAY(SELECT unnest(may.still) EXCEPT ALL SELECT unnest(told.ids));
 			END IF;$ended$ ELSE '' END),
 	'@admit@', CASE WHEN cfg.by_group THEN $admit$
-		IF told.n > 0 THEN
-			more := queue._admit_@n@(q, told.groups, told.ends, told.backs, told.firsts, instant, after, mine.seq + 1) OR more;
-		END IF;
+		groups := told.groups;
 		IF may IS NULL THEN
 			-- those before that have been looked at; also when the clock was set back
 			mine.opened := least(mine.opened, instant);
 			open := ARRAY(SELECT g."group" FROM @groups@ AS g WHERE g.opens >= mine.opened AND g.opens <= instant
 				ORDER BY g.opens LIMIT 1000);
-			more := queue._admit_@n@(q, open, NULL, NULL, NULL, instant, after, mine.seq + 1) OR more;
 			IF cardinality(open) < 1000 THEN
 				mine.opened := instant;
 			END IF;
+			groups := groups || open;
+		END IF;
+		IF groups <> '{}' THEN
+			more := queue._admit_@n@(q, groups, told.ends, told.backs, told.firsts, instant, after, mine.seq + 1) OR more;
+			heard := true;
 		END IF;$admit$ ELSE '' END),
 	'@used@', CASE WHEN used THEN $used$
 		IF got > 0 THEN
 			more := queue._admit_@n@(q, groups, CASE WHEN pop THEN array_fill(instant, ARRAY[got]) END,
 				array_fill(-1, ARRAY[got]), NULL, instant, after, mine.seq + 1) OR more;
+			heard := true;
 		END IF;$used$ ELSE '' END),
 	-- what is known of groups that nothing was heard of for a while; as many as may be new. None that is to open, of which
 	-- nobody would hear any more: it is not older than that
@@ -446,7 +461,7 @@ $body$,
 		NULL::int8[] AS still, NULL::timestamptz AS next) AS r' END),
 	'@opens@', CASE WHEN cfg.by_group THEN $opens$
 			IF may.room > 0 THEN
-				nothing.due_ms := least(nothing.due_ms, queue._opens_ms(q, mine.opened));
+				nothing.due_ms := least(nothing.due_ms, @opens_ms@);
 			END IF;$opens$ ELSE '' END),
 	-- who waits behind those who got something hears when there is more
 	'@next@', CASE WHEN cfg.rate IS NOT NULL OR cfg.by_group OR cfg.pause IS NOT NULL THEN $next$
@@ -456,13 +471,17 @@ $body$,
 			nothing.due_ms := greatest(ceil((date_part('epoch', may.next - clock_timestamp())
 				+ gap * (cardinality(ids) + 1 - @burst@)) * 1000), 1);
 		END IF;
-		nothing.due_ms := least(nothing.due_ms, queue._opens_ms(q, mine.opened));
+@opens_next@
 		IF pop AND q.pause IS NOT NULL THEN
 			nothing.due_ms := greatest(nothing.due_ms, ceil(date_part('epoch', q.pause) * 1000));
 		END IF;
 		IF nothing.due_ms IS NOT NULL THEN
 			RETURN NEXT nothing;
 		END IF;$next$ ELSE '' END),
+	'@opens_next@', CASE WHEN cfg.by_group THEN '		nothing.due_ms := least(nothing.due_ms, @opens_ms@);' ELSE '' END),
+	-- _opens_ms, which makes a plan in each call
+	'@opens_ms@', '(SELECT greatest(ceil(date_part(''epoch'', least(g.opens - clock_timestamp(), interval ''1 year'')) * 1000), 1)
+					FROM @groups@ AS g WHERE g.opens >= mine.opened ORDER BY g.opens LIMIT 1)'),
 	'@gap@', coalesce((queue._rate(cfg.rate)).gap::text, 'NULL')), '@burst@', coalesce((queue._rate(cfg.rate)).burst::text, 'NULL')),
 		'@by_group@', cfg.by_group::text),
 		'@most@', CASE WHEN cfg.by_group THEN 'LIMIT 1000' ELSE '' END),
@@ -545,12 +564,14 @@ $body$);
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._take_%1$s, queue._room_%1$s, queue._enter_%1$s TO PUBLIC;
 		REVOKE ALL ON FUNCTION queue._freed_%1$s, queue._freed_by_end_%1$s, queue._gated_%1$s, queue._gated_pop_%1$s FROM PUBLIC', cfg.number);
 	PERFORM queue._drop_flow_triggers(cfg);
+	-- who comes through the gate calls no function for each job
 	EXECUTE format('CREATE TRIGGER gated BEFORE UPDATE OF state ON %1$s FOR EACH ROW
-			WHEN (NEW.state = ''leased'' AND OLD.state = ''ready'') EXECUTE FUNCTION queue._gated_%2$s();
+			WHEN (NEW.state = ''leased'' AND OLD.state = ''ready'' AND %3$s) EXECUTE FUNCTION queue._gated_%2$s();
 		CREATE TRIGGER gated_hand BEFORE INSERT ON %1$s FOR EACH ROW
 			WHEN (NEW.state = ''leased'') EXECUTE FUNCTION queue._gated_%2$s();
 		CREATE TRIGGER gated_pop BEFORE DELETE ON %1$s FOR EACH ROW
-			WHEN (OLD.state = ''ready'') EXECUTE FUNCTION queue._gated_pop_%2$s()', tab, cfg.number);
+			WHEN (OLD.state = ''ready'' AND %3$s) EXECUTE FUNCTION queue._gated_pop_%2$s()', tab, cfg.number,
+		format('current_setting(''qbouncer.gate'', true) IS DISTINCT FROM %L', cfg.number::text));
 	IF of_all OR cfg.by_group THEN
 		EXECUTE format('CREATE TRIGGER freed_by_end AFTER DELETE ON %1$s REFERENCING OLD TABLE AS ended FOR EACH STATEMENT
 				EXECUTE FUNCTION queue._freed_by_end_%2$s();

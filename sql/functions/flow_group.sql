@@ -242,9 +242,7 @@ DECLARE
 BEGIN
 	PERFORM queue._generate_flow_one(cfg, '_grouped_@n@() RETURNS trigger', '', $body$
 BEGIN
-	IF TG_OP = 'INSERT' OR current_setting('qbouncer.admit', true) IS DISTINCT FROM '@n@' THEN
-		NEW.state := 'blocked';
-	END IF;
+	NEW.state := 'blocked';
 	RETURN NEW;
 END
 $body$);
@@ -260,7 +258,8 @@ $body$);
 		CREATE TRIGGER grouped_push BEFORE INSERT ON %1$s FOR EACH ROW
 			WHEN (NEW."group" IS NOT NULL AND NEW.state IN ('ready' %3$s)) EXECUTE FUNCTION queue._grouped_%2$s();
 		CREATE TRIGGER grouped BEFORE UPDATE OF state ON %1$s FOR EACH ROW
-			WHEN (NEW."group" IS NOT NULL AND NEW.state = 'ready' AND OLD.state <> 'ready')
+			WHEN (NEW.state = 'ready' AND OLD.state <> 'ready' AND NEW."group" IS NOT NULL
+				AND current_setting('qbouncer.admit', true) IS DISTINCT FROM '%2$s')
 			EXECUTE FUNCTION queue._grouped_%2$s();
 		CREATE TRIGGER pushed AFTER INSERT ON %1$s REFERENCING NEW TABLE AS pushed FOR EACH STATEMENT
 			EXECUTE FUNCTION queue._pushed_%2$s()
