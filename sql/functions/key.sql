@@ -238,7 +238,7 @@ BEGIN
 			AND has_column_privilege(@literal@::regclass, 'token', 'INSERT') THEN
 @free@
 	ELSIF (q.by_group OR q.max_running_per_group IS NULL) AND queue._without_keys(jobs) THEN
-		FOR job.id IN SELECT queue._push_grouped_@n@(jobs, prio) LOOP
+		FOR job.id IN SELECT queue._push_grouped_@n@(jobs, prio, q.by_group) LOOP
 			RETURN NEXT job;
 		END LOOP;
 		RETURN;
@@ -271,8 +271,9 @@ END
 $body$, '@free@', queue._hand_free('true')), '@row@', queue._hand_row()), '@n@', number::text),
 		'@payload@', kind), '@literal@', queue._name_literal(tab)), tab);
 	-- Jobs without a key, in a queue where groups have no order: nobody is looked at, so one statement pushes them all.
-	-- Groups may have got an order while it waited for that: then all are pushed anew.
-	PERFORM queue._generate_one(format('_push_grouped_%s(jobs text[], prio int4) RETURNS SETOF int8', number), pinned,
+	-- Groups may have got an order while it waited for that: then all are pushed anew. places: those of a group are blocked
+	-- (flow_group.sql), which a trigger sees to otherwise, one after the other.
+	PERFORM queue._generate_one(format('_push_grouped_%s(jobs text[], prio int4, places bool) RETURNS SETOF int8', number), pinned,
 		replace(replace(replace($body$
 DECLARE
 	n int8;
@@ -280,8 +281,9 @@ BEGIN
 	IF NOT has_function_privilege('queue._seek_@n@(text,text)'::regprocedure, 'EXECUTE') THEN
 		PERFORM queue._no_push(@name@, 'ignore');
 	END IF;
-	RETURN QUERY INSERT INTO @table@ (priority, payload, pushed_at, "group")
-		SELECT prio, j.p::@type@, clock_timestamp(), j.g FROM queue._triples(jobs) AS j
+	RETURN QUERY INSERT INTO @table@ (state, priority, payload, pushed_at, "group")
+		SELECT CASE WHEN places AND j.g IS NOT NULL THEN 'blocked' ELSE 'ready' END, prio, j.p::@type@, clock_timestamp(), j.g
+		FROM queue._triples(jobs) AS j
 		ON CONFLICT DO NOTHING RETURNING id;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	IF n * 3 < cardinality(jobs)
@@ -355,7 +357,8 @@ BEGIN
 		PERFORM queue._commit_async();
 	END IF;
 	IF (cfg.by_group OR cfg.max_running_per_group IS NULL) AND queue._without_keys(jobs) THEN
-		RETURN QUERY EXECUTE 'SELECT queue._push_grouped_' || cfg.number || '($1, $2)' USING jobs, coalesce(priority, 0);
+		RETURN QUERY EXECUTE 'SELECT queue._push_grouped_' || cfg.number || '($1, $2, $3)' USING jobs, coalesce(priority, 0),
+			cfg.by_group;
 	ELSE
 		RETURN QUERY EXECUTE 'SELECT queue._push_key_' || cfg.number
 				|| '(p, $2, NULL, NULL, NULL, NULL, k, $3, g, $4) FROM queue._triples($1)'
