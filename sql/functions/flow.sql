@@ -255,12 +255,13 @@ DECLARE
 	used CONSTANT bool := cfg.by_group AND (cfg.max_running_per_group IS NULL OR cfg.fair IS NOT NULL
 		OR cfg.rate_per_group IS NOT NULL OR cfg.pause_per_group IS NOT NULL);
 	of_all CONSTANT bool := cfg.max_running IS NOT NULL OR cfg.rate IS NOT NULL OR cfg.pause IS NOT NULL OR cfg.hours IS NOT NULL;
+	straight CONSTANT bool := queue._let_in_straight(cfg);
 BEGIN
 	PERFORM queue._generate_flow_one(cfg, '_take_@n@(q queue.queues, lim int4, lease interval,
 		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
 		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
@@ -275,12 +276,15 @@ DECLARE
 	instant timestamptz;
 	wanted int4;
 	got int4;
+	due timestamptz;
+	edge int8;
 	usual bool;
 	more bool := false;
 	heard bool := false;	-- of groups
 	changed bool := false;
 	after xid8;
 	oldest xid8;
+@let_in@
 BEGIN
 	IF q.paused OR lease <= interval '0' OR lease > interval '8000 years' THEN
 		PERFORM set_config('qbouncer.gate', '@n@', true);
@@ -293,12 +297,21 @@ BEGIN
 			OR NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = @n@ AND (@limits_c@) IS NOT DISTINCT FROM (@limits@)) THEN
 		PERFORM queue._not_gated(q.name);
 	END IF;
+	due := coalesce(to_timestamp(abs(since)::float8 / 1000000), '-infinity');
+	IF due > moment + interval '1 s' THEN
+		due := '-infinity';	-- the clock was set back
+	END IF;
 	-- before the gate: the end of an attempt may have to wait for somebody who has locked the next job of its group
-	IF EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= moment) THEN
+	IF EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
+			AND coalesce(lease_until, run_at) > due AND coalesce(lease_until, run_at) <= moment) THEN
 		IF since IS NOT NULL THEN
 			PERFORM set_config('qbouncer.tell', 'here', true);
 		END IF;
 		PERFORM queue._promote(q, 1000);
+	ELSIF since IS NOT NULL AND due < moment - interval '20 ms' AND NOT EXISTS (SELECT FROM @table@
+			WHERE state IN ('ready', 'later') AND expires_at > due AND expires_at <= moment) THEN
+		edge := (date_part('epoch', moment) * 1000000)::int8;
+		since := CASE WHEN since < 0 THEN -edge ELSE edge END;	-- nobody need look again
 	END IF;
 	-- as _enter_<number> does it, which is for what there is seldom
 	IF has_table_privilege('@gate@'::regclass, 'UPDATE') THEN
@@ -328,17 +341,7 @@ BEGIN
 		heard := false;
 		groups := '{}';
 		IF low_marks IS NOT NULL OR prios IS NULL THEN
-			FOR job IN SELECT * FROM queue._free_@n@(q, wanted, lease, who, said, pop, prios, low_marks, since,
-					clock_timestamp(), seed) LOOP
-				IF job.id IS NULL THEN
-					nothing := job;
-				ELSE
-					RETURN NEXT job;
-					ids := ids || job.id;
-					groups := groups || job."group";
-					got := got + 1;
-				END IF;
-			END LOOP;
+@free@
 		ELSIF prios = '{}' THEN	-- GROUPED (_take_lot)
 			FOR job IN SELECT * FROM queue._lot_@payload@(q, wanted, lease, who, said, seed) LOOP
 				RETURN NEXT job;
@@ -369,6 +372,7 @@ BEGIN
 		DELETE FROM @gate@ AS g WHERE g.seq = mine.seq;	-- below it are but dead ones, which a held snapshot keeps
 	END IF;
 	IF cardinality(ids) = 0 THEN
+		nothing.edge := greatest(nothing.edge, edge);
 		IF since >= 0 OR since IS NULL THEN
 			IF may.room <= 0 THEN
 				nothing.due_ms := may.ms;
@@ -434,20 +438,69 @@ $body$,
 			groups := groups || open;
 		END IF;
 		IF groups <> '{}' THEN
-			more := queue._admit_@n@(q, groups, told.ends, told.backs, told.firsts, instant, after, mine.seq + 1) OR more;
+@admit_call@
 			heard := true;
 		END IF;$admit$ ELSE '' END),
+	'@let_in@', CASE WHEN straight THEN $let_in$
+	lease_ms CONSTANT int8 := ceil(date_part('epoch', lease) * 1000);
+	secret CONSTANT uuid := CASE WHEN seed IS NULL THEN gen_random_uuid()
+		ELSE encode(substr(sha256(int8send(seed)), 1, 16), 'hex')::uuid END;
+	top CONSTANT int4 := coalesce(prios[1], 0);
+	low CONSTANT int8 := coalesce(low_marks[1], -9223372036854775808);
+	let_in record;
+	leased int8[] := '{}';
+	free int4;$let_in$ ELSE '' END),
+	-- Those that are let in are leased at once, as far as what is ready leaves room for them: they come behind it. Not if
+	-- there are several priorities.
+	'@admit_call@', CASE WHEN straight THEN $call$
+			free := 0;
+			IF NOT pop AND coalesce(cardinality(prios), 0) <= 1 AND (low_marks IS NOT NULL OR prios IS NULL) THEN
+				free := (SELECT CASE WHEN EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > top)
+						OR EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority < top) THEN 0
+					ELSE wanted - (SELECT count(*)::int4 FROM (SELECT FROM @table@ WHERE state = 'ready' AND priority = top
+						AND position >= low AND position <= 9223372036854775807 LIMIT wanted) AS r) END);
+			END IF;
+			let_in := queue._admit_@n@(q, groups, told.ends, told.backs, told.firsts, instant, after, mine.seq + 1,
+				free, top, lease, who, said, secret);
+			more := more OR let_in.again;
+			leased := coalesce(let_in.leased, '{}');$call$
+		ELSE '			more := queue._admit_@n@(q, groups, told.ends, told.backs, told.firsts, instant, after, mine.seq + 1) OR more;' END),
+	'@free@', CASE WHEN straight THEN $straight$
+			-- where all of them could be leased nothing else is ready
+			IF leased = '{}' OR free < wanted AND cardinality(leased) < wanted THEN
+@of_ready@
+			END IF;
+			IF leased <> '{}' THEN
+				RETURN QUERY SELECT r.* FROM unnest(leased) AS l (job), LATERAL (SELECT @row@ FROM @table@ WHERE id = l.job OFFSET 0) AS r;
+				ids := ids || leased;
+				got := got + cardinality(leased);
+				leased := '{}';
+			END IF;$straight$ ELSE '@of_ready@' END),
+	'@of_ready@', replace($ready$
+			FOR job IN SELECT * FROM queue._free_@n@(q, wanted@less@, lease, who, said, pop, prios, low_marks, since,
+					clock_timestamp(), seed) LOOP
+				IF job.id IS NULL THEN
+					nothing := job;
+				ELSE
+					job.edge := greatest(job.edge, edge);
+					RETURN NEXT job;
+					ids := ids || job.id;
+					groups := groups || job."group";
+					got := got + 1;
+				END IF;
+			END LOOP;$ready$, '@less@', CASE WHEN straight THEN ' - cardinality(leased)' ELSE '' END)),
+	'@row@', queue._taken_row('lease_ms', 'edge')),
 	'@used@', CASE WHEN used THEN $used$
 		IF got > 0 THEN
 			more := queue._admit_@n@(q, groups, CASE WHEN pop THEN array_fill(instant, ARRAY[got]) END,
 				array_fill(-1, ARRAY[got]), NULL, instant, after, mine.seq + 1) OR more;
 			heard := true;
 		END IF;$used$ ELSE '' END),
-	-- what is known of groups that nothing was heard of for a while; as many as may be new. None that is to open, of which
-	-- nobody would hear any more: it is not older than that
+	-- what is known of groups that nothing was heard of for a while: ten times a second, and if there are more than these
+	-- the next take goes on. None that is to open, of which nobody would hear any more: it is not older than that
 	'@sweep@', CASE WHEN cfg.by_group THEN $sweep$
-	IF changed OR cardinality(ids) > 0 AND random() < 0.05 THEN
-		mine.swept := least(mine.swept, mine.opened);
+	mine.swept := least(mine.swept, mine.opened);
+	IF mine.swept < mine.opened - interval '100 ms' AND (changed OR cardinality(ids) > 0 AND random() < 0.05) THEN
 		WITH gone AS (DELETE FROM @groups@ WHERE ctid = ANY (ARRAY(SELECT g.ctid FROM @groups@ AS g
 				WHERE g.stale >= mine.swept AND g.stale <= mine.opened ORDER BY g.stale
 				LIMIT 20 + 2 * (cardinality(ids) + coalesce(told.n, 0)))) RETURNING stale)

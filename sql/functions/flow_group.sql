@@ -52,9 +52,23 @@ BEGIN
 END
 $$;
 
+-- Groups with places, and no other limits: a take leases as it lets in.
+CREATE OR REPLACE FUNCTION queue._let_in_straight(cfg queue.queues) RETURNS bool
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN coalesce(cfg.max_running_per_group > 1, false) AND num_nonnulls(cfg.fair, cfg.rate_per_group, cfg.pause_per_group,
+		cfg.max_running, cfg.rate, cfg.pause, cfg.hours) = 0;
+END
+$$;
+
 -- Lets in what may come of these groups. ends: when one of it has ended. backs: how many of its rate are given back, or,
--- negative, used. firsts: jobs that were blocked. since: where the notes begin. mark: of the rows that are written. True: look for
+-- negative, used. firsts: jobs that were blocked. since: where the notes begin. mark: of the rows that are written. again: look for
 -- notes once more. A take calls it, and has the settings that its plans need.
+--
+-- Where groups have places and nothing else, so many ("free") of those that come may be leased at once, if all have the priority
+-- "top" (leased; what is written is what _take_<number> writes).
 --
 -- What is known of a group is a row of n<number>_groups, replaced by a newer one and never updated, as that of the gate:
 -- inside, the jobs that were let in, which are looked up by their primary key; head, before which none is blocked (NULL:
@@ -72,16 +86,17 @@ DECLARE
 	ordered CONSTANT bool := cfg.max_running_per_group IS NOT DISTINCT FROM 1;
 	rests CONSTANT bool := cfg.pause_per_group IS NOT NULL;
 	paced CONSTANT bool := cfg.rate_per_group IS NOT NULL;
+	straight CONSTANT bool := queue._let_in_straight(cfg);
 	body text := $body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
 	ahead CONSTANT float8 := gap * @burst@;
 	told record;
-	again bool := false;
 BEGIN
+	again := false;
 	IF array_remove(names, NULL) = '{}' IS NOT FALSE THEN
-		RETURN false;
+		RETURN;
 	END IF;
 @try@
 	PERFORM set_config('qbouncer.admit', '@n@', true);
@@ -99,18 +114,17 @@ BEGIN
 						min(i.id) FILTER (WHERE i.state = 'blocked') AS back
 					FROM (SELECT id, state FROM @table@ WHERE id = ANY (g.inside)
 						UNION ALL SELECT id, state FROM @table@
-							WHERE g.inside IS NULL AND "group" = h.name AND state IN (@states@)) AS i) AS j),
+							WHERE g.inside IS NULL AND "group" = h.name AND state IN (@states@)) AS i) AS j@who_waits@),
 		places AS MATERIALIZED (
 			SELECT k.*, @slots@),
 		went AS (
-			UPDATE @table@ AS t SET state = CASE WHEN t.run_at > instant THEN 'later' ELSE 'ready' END,
-				run_at = greatest(t.run_at, instant), position = DEFAULT
-			FROM (SELECT f.place FROM places AS p, LATERAL (@first@ FOR UPDATE SKIP LOCKED) AS f
-				WHERE p.slots > 0 AND p.head IS NOT NULL ORDER BY p.turn, f.id OFFSET 0) AS f
+			UPDATE @table@ AS t SET state = CASE @when_leased@WHEN t.run_at > instant THEN 'later' ELSE 'ready' END,
+				run_at = greatest(t.run_at, instant), position = DEFAULT@lease@
+			FROM (@chosen@ OFFSET 0) AS f
 			WHERE t.ctid = f.place AND t.state || '' = 'blocked'	-- by the ctid, not by an index of states
 			RETURNING t.id, t."group", t.state, t.expires_at),
 		let_in AS (
-			SELECT "group" AS name, count(*) FILTER (WHERE state = 'ready' OR @strict@) AS n, array_agg(id) AS ids,
+			SELECT "group" AS name, count(*) FILTER (WHERE state <> 'later' OR @strict@) AS n, array_agg(id) AS ids,
 				array_agg(id) FILTER (WHERE state IN (@states@)) AS inside, bool_or(expires_at <= instant) AS late
 			FROM went GROUP BY "group"),
 		left_over AS MATERIALIZED (
@@ -129,8 +143,8 @@ BEGIN
 			FROM news, (SELECT count(*) FROM gone) AS behind_it	-- it may have the same mark
 			WHERE seq IS NOT NULL OR inside <> '{}' OR next IS NOT NULL OR tat > instant OR rests > instant)
 		SELECT coalesce(bool_or(late), false) AS late, coalesce(bool_or(unheard), false) AS unheard,
-			array_agg(name) FILTER (WHERE came IS NOT NULL AND free > 0 AND next IS NOT NULL) AS names INTO told FROM left_over;
-		again := again OR told.late OR told.unheard;
+			array_agg(name) FILTER (WHERE came IS NOT NULL AND free > 0 AND next IS NOT NULL) AS names@leased_now@ INTO told FROM left_over;
+		again := again OR told.late OR told.unheard;@leased_then@
 		EXIT WHEN told.names IS NULL;
 		-- of what came some is for later, and has no place
 		names := told.names;
@@ -143,12 +157,38 @@ BEGIN
 	IF again THEN
 		PERFORM queue._expire(q, 1000);
 	END IF;
-	RETURN again;
 END
 $body$;
 	word text[];
 BEGIN
+	PERFORM queue._drop_functions(ARRAY[format('_admit_%s', cfg.number)]);	-- it may have other parameters
 	FOREACH word SLICE 1 IN ARRAY ARRAY[
+		-- an end in a group of which nobody waits: what is known of it may stay as it is
+		['@who_waits@', CASE WHEN NOT rests AND NOT paced THEN $waits$
+				WHERE h.job IS NOT NULL OR g.head IS NOT NULL OR g.inside IS NULL$waits$ ELSE '' END],
+		['@when_leased@', CASE WHEN straight THEN $when$WHEN f.straight THEN 'leased' $when$ ELSE '' END],
+		-- as a take does it (generate.sql)
+		['@lease@', CASE WHEN straight THEN $lease$, attempt = t.attempt + f.straight::int4,
+				worker = CASE WHEN f.straight THEN who ELSE t.worker END,
+				taken_at = CASE WHEN f.straight THEN instant ELSE t.taken_at END,
+				first_taken_at = CASE WHEN f.straight THEN coalesce(t.first_taken_at, t.taken_at) ELSE t.first_taken_at END,
+				proxy = CASE WHEN NOT f.straight THEN t.proxy WHEN said < 0 THEN -said WHEN q.on_disconnect <> 'keep' THEN said END,
+				lease_until = CASE WHEN f.straight THEN instant + lease ELSE t.lease_until END,
+				token = CASE WHEN f.straight THEN encode(int8send(uuid_hash_extended(secret, t.id)), 'hex') ELSE t.token END$lease$ ELSE '' END],
+		-- what is leased comes first: nothing that is ready has a place in front of it
+		['@chosen@', CASE WHEN straight THEN $chosen$SELECT c.place, c.fits AND c.alike AND row_number() OVER w <= free AS straight
+				FROM (SELECT f.*, p.turn, (f.run_at > instant) IS NOT TRUE AND (f.expires_at <= instant) IS NOT TRUE AS fits,
+						bool_and(f.priority = top) OVER () AS alike
+					FROM places AS p, LATERAL (@first@ FOR UPDATE SKIP LOCKED) AS f
+					WHERE p.slots > 0 AND p.head IS NOT NULL OFFSET 0) AS c
+				WINDOW w AS (ORDER BY c.fits DESC, c.turn, c.id) ORDER BY c.fits DESC, c.turn, c.id$chosen$
+			ELSE $chosen$SELECT f.place FROM places AS p, LATERAL (@first@ FOR UPDATE SKIP LOCKED) AS f
+				WHERE p.slots > 0 AND p.head IS NOT NULL ORDER BY p.turn, f.id$chosen$ END],
+		['@leased_now@', CASE WHEN straight THEN $now$,
+			(SELECT array_agg(id) FROM went WHERE state = 'leased') AS leased$now$ ELSE '' END],
+		['@leased_then@', CASE WHEN straight THEN $then$
+		leased := leased || told.leased;
+		free := free - coalesce(cardinality(told.leased), 0);$then$ ELSE '' END],
 		-- who rests has none that is ready
 		['@pause@', CASE WHEN rests THEN $pause$
 	UPDATE @table@ SET state = 'blocked' WHERE id = ANY (ARRAY(SELECT r.id
@@ -186,7 +226,7 @@ BEGIN
 		-- the next one of a group that has an order, and no other
 		['@first@', CASE WHEN ordered THEN $first$SELECT id, ctid AS place FROM @table@ WHERE id = (SELECT id FROM @table@
 					WHERE state = 'blocked' AND "group" = p.name AND id >= p.head ORDER BY "group", id LIMIT 1)$first$
-			ELSE $first$SELECT id, ctid AS place FROM @table@
+			ELSE $first$SELECT id, ctid AS place, priority, run_at, expires_at FROM @table@
 					WHERE state = 'blocked' AND "group" = p.name AND id >= p.head ORDER BY "group", id LIMIT p.slots$first$ END],
 		['@gap@', coalesce((queue._rate(cfg.rate_per_group)).gap::text, 'NULL')],
 		['@burst@', coalesce((queue._rate(cfg.rate_per_group)).burst::text, 'NULL')],
@@ -200,13 +240,16 @@ BEGIN
 		IF NOT FOUND THEN
 			RAISE;
 		END IF;
-		RETURN queue._admit_@n@(q, names, ends, backs, firsts, instant, since, mark);
+		again := queue._admit_@n@(q, names, ends, backs, firsts, instant, since, mark);
+		RETURN;
 	END;$caught$ ELSE '' END],
 		['@states@', CASE WHEN ordered THEN '''ready'', ''later'', ''leased''' ELSE '''ready'', ''leased''' END]] LOOP
 		body := replace(body, word[1], word[2]);
 	END LOOP;
 	PERFORM queue._generate_flow_one(cfg, '_admit_@n@(q queue.queues, names text[], ends timestamptz[], backs int4[],
-		firsts int8[], instant timestamptz, since xid8, mark int8) RETURNS bool', '', body);
+		firsts int8[], instant timestamptz, since xid8, mark int8, OUT again bool' || CASE WHEN straight THEN ', OUT leased int8[],
+		free int4 DEFAULT 0, top int4 DEFAULT 0, lease interval DEFAULT NULL, who text DEFAULT NULL, said int4 DEFAULT NULL,
+		secret uuid DEFAULT NULL' ELSE '' END || ')', '', body);
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._admit_%s TO PUBLIC', cfg.number);
 END
 $$;

@@ -774,3 +774,131 @@ def test_more_groups_open_than_a_take_looks_at(db):
     db.rows("UPDATE queue.n1_gate SET swept = '-infinity'")
     pushed(db, new=1)
     assert sum(len(take(db, 100)) for _ in range(13)) == 1101
+
+
+def updated(db):
+    return db.value("SELECT pg_stat_get_xact_tuples_updated('queue.q_q'::regclass)")
+
+
+def test_who_is_let_in_is_leased_at_once(db):
+    """And not written as ready before. What is there of it is what any take writes."""
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=3, b=1)
+    db.rows("BEGIN")
+    before = updated(db)
+    assert take(db, 3) == [(1, "a"), (2, "a"), (4, "b")]
+    assert updated(db) - before == 3
+    db.rows("COMMIT")
+    other = "SELECT (to_jsonb(j) - '{id, position, pushed_at, taken_at, lease_until, token, payload, group, run_at}'::text[])::text FROM queue.%s AS j WHERE state = 'leased'"
+    first = set(db.column(other % "q_q"))
+    db.create("r")
+    db.rows("SELECT queue.push('r', '1')")
+    assert len(db.rows("SELECT queue.take('r', 1)")) == 1
+    assert first == set(db.column(other % "q_r"))
+    db.rows("SELECT queue.drop('r')")
+    assert db.row("SELECT bool_and(length(token) = 16 AND lease_until - taken_at = (SELECT lease FROM queue.queues WHERE name = 'q')), count(DISTINCT token)"
+                  " FROM queue.q_q WHERE state = 'leased'") == (True, 3)
+    for id, how in ((1, "SELECT queue.done(%s)"), (2, "SELECT queue.fail(%s, 'x', '0')"), (4, "SELECT queue.release(%s)")):
+        end(db, id, how)
+    assert sorted(take(db)) == [(2, "a"), (3, "a"), (4, "b")]
+    assert db.rows("SELECT id, attempt, failures, first_taken_at IS NULL FROM queue.q_q ORDER BY id") == [
+        (2, 2, 1, False), (3, 1, 0, True), (4, 1, 0, False)]
+
+
+def test_what_is_ready_comes_before_those_that_are_let_in(db):
+    """As far as it is asked for; and nothing that stays ready has a place in front of one that was taken."""
+    db.create("q", max_running_per_group=3)
+    pushed(db, _=2, a=4, b=2)
+    assert take(db, 3) == [(1, None), (2, None), (3, "a")]
+    states = "SELECT id, state FROM queue.q_q WHERE state <> 'leased' ORDER BY position"
+    assert db.rows(states)[-4:] == [(4, "ready"), (5, "ready"), (7, "ready"), (8, "ready")]
+    pushed(db, c=1, _=1)
+    assert take(db, 2) == [(4, "a"), (5, "a")]
+    assert take(db, 9) == [(7, "b"), (8, "b"), (10, None), (9, "c")]
+    assert db.rows("SELECT id, state FROM queue.q_q WHERE state <> 'leased'") == [(6, "blocked")]
+    assert db.value("SELECT max(position) FROM queue.q_q WHERE id = 9") > db.value("SELECT max(position) FROM queue.q_q WHERE id <> 9")
+
+
+def test_the_proxy_begins_behind_those_that_were_let_in(db):
+    """What it has seen is where the next take begins: nothing is passed over."""
+    db.create("q", max_running_per_group=2)
+    groups = [f"g{n % 20}" for n in range(200)]
+    db.column(GROUPED, grouped(*groups))
+    take_some = """SELECT t.id, t.token, t.place FROM queue.queues AS c, LATERAL queue._take_1(c, %s, '1 h', 'w', NULL, false, '{0}',
+        ARRAY[%s::int8], -(extract(epoch FROM clock_timestamp()) * 1000000)::int8, clock_timestamp(), NULL) AS t WHERE t.id IS NOT NULL"""
+    place, seen = 0, []
+    for n in range(1000):
+        jobs = db.rows(take_some, n % 7 + 1, place)
+        for id, token, at in jobs:
+            seen.append(id)
+            place = max(place, at + 1)
+            db.rows("SELECT queue.done(%s)", token)
+        if not jobs:
+            break
+        if n % 3 == 0 and n < 30:
+            pushed(db, _=2, g3=1)
+    assert len(seen) == len(set(seen)) == 230 and db.value("SELECT count(*) FROM queue.q_q") == 0
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_who_is_let_in_has_its_priority(db, ready):
+    db.create("q", max_running_per_group=2)
+    if ready:
+        db.rows("SELECT queue.push('q', '1', priority => 3)")
+    for group, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 7)):
+        db.rows("SELECT queue.push('q', '1', \"group\" => %s, priority => %s)", group, priority)
+    order = [g for _, g in take(db, 2) + take(db, 1) + take(db, 2)]
+    assert order == (["d", "b", None, "a", "c"] if ready else ["d", "b", "a", "c"])
+
+
+def test_what_may_not_be_taken_is_not_leased(db):
+    """For later, or late: it makes room for the next one of its group."""
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=6)
+    db.rows("UPDATE queue.q_q SET run_at = clock_timestamp() + interval '1 h' WHERE id = 2")
+    db.rows("UPDATE queue.q_q SET expires_at = clock_timestamp() - interval '1 s' WHERE id = 3")
+    assert take(db, 9) == [(1, "a"), (4, "a")]
+    assert db.rows("SELECT id, state FROM queue.q_q ORDER BY id") == [(1, "leased"), (2, "later"), (4, "leased"), (5, "blocked"), (6, "blocked")]
+    # whom somebody has locked is passed over
+    locks = db.connect()
+    locks.rows("BEGIN")
+    locks.rows("SELECT FROM queue.q_q WHERE id = 5 FOR UPDATE")
+    end(db, 1)
+    assert take(db, 9) == [(6, "a")]
+    locks.rows("ROLLBACK")
+    end(db, 4)
+    assert take(db, 9) == [(5, "a")]
+
+
+def test_an_end_of_which_nobody_waits_writes_nothing_of_its_group(db):
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=2, b=1)
+    assert taken(db) == {"a": 2, "b": 1}
+    end(db, 1)
+    end(db, 3)
+    db.rows("BEGIN")
+    before = written(db, "groups")
+    assert taken(db) == {}
+    assert written(db, "groups") == before
+    db.rows("COMMIT")
+    pushed(db, a=3, b=3)
+    assert taken(db) == {"a": 1, "b": 2}
+    assert db.rows('SELECT "group", inside FROM queue.n1_groups ORDER BY 1') == [("a", [2, 4]), ("b", [7, 8])]
+
+
+@pytest.mark.parametrize("then", [{"rate_per_group": "99/s burst 99"}, {"max_running": 50}, {"fair": "group"}, {"max_running_per_group": 3}])
+def test_other_limits_and_back(db, then):
+    """What takes call has other parameters then."""
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=9)
+    assert taken(db) == {"a": 2}
+    name, value = then.copy().popitem()
+    db.rows("SELECT queue.alter('q', ARRAY[%s], ARRAY[%s])", name, str(value))
+    for id in (1, 2):
+        end(db, id)
+    assert len(take(db, 1)) == 1
+    if name == "max_running_per_group":
+        db.rows("SELECT queue.alter('q', ARRAY['max_running_per_group'], ARRAY['2'])")
+    else:
+        db.rows("SELECT queue.alter('q', '{}', '{}', ARRAY[%s])", name)
+    assert taken(db) == {"a": 1}
