@@ -54,11 +54,14 @@ DECLARE
 	ones text := '';
 	manys text := '';
 	many_condition text;
+	said text;		-- what its names are like
+	alone text;
 	-- what is pushed to a queue or a stream: of one, and of those of many for which the condition holds
 	push text;
 	n int4 := 0;
 BEGIN
 	SELECT * INTO t FROM queue.topics AS x WHERE x.number = topic;
+	said := '^' || queue._topic_literal(t.name) || '(?:\.[^.*#]+)*$';
 	SELECT format('ARRAY(SELECT b.mark FROM queue.bindings AS b WHERE b.topic OPERATOR(pg_catalog.=) %s
 				AND pg_catalog.has_table_privilege(b.owner, %L::pg_catalog.regclass, ''REFERENCES'') ORDER BY b.queue, b.pattern)
 			OPERATOR(pg_catalog.=) %L', topic, view,
@@ -99,6 +102,23 @@ BEGIN
 	END IF;$step$, queue._route_condition(topic, q.number, 'topic', 'head'),
 			CASE WHEN q.is_stream THEN format(push, 'ARRAY[payload]', 'head') ELSE push END,
 			q.name, CASE WHEN q.is_stream THEN 'NULL' ELSE format('pg_catalog.concat(''%s-'', id)', q.number) END, q.still);
+		-- Each expression costs in each transaction what a row in an index does. So where nothing else is bound, and nothing is
+		-- asked of headers, the INSERT itself looks at all that is looked at; what follows says why it has done nothing.
+		alone := CASE WHEN NOT q.is_stream AND NOT EXISTS (SELECT FROM queue.bindings AS b
+				WHERE b.topic = t.number AND b.headers IS NOT NULL) THEN format($alone$
+	IF headers IS NULL AND pg_catalog.to_regproc(%5$L) IS NOT NULL AND (%4$s) THEN
+		INSERT INTO %1$s AS q (priority, headers, payload, pushed_at)
+			SELECT coalesce(priority, 0), pg_catalog.jsonb_build_object('topic', topic), payload::pg_catalog.%2$s,
+					pg_catalog.clock_timestamp()
+				WHERE topic OPERATOR(pg_catalog.~) %3$L AND payload IS NOT NULL AND %6$s
+					AND (pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'
+						OR pg_catalog.to_regproc(%5$L) IS NOT NULL)
+			RETURNING ARRAY[%7$L, '%8$s-' OPERATOR(pg_catalog.||) q.id::pg_catalog.text] INTO made;
+		IF made IS NOT NULL THEN
+			RETURN made;
+		END IF;
+	END IF;$alone$, queue._table(q.name), q.payload, said, queue._route_condition(topic, q.number, 'topic', 'NULL'),
+			q.still, current, q.name, q.number) END;
 		-- in the order of the array; what is made of it comes in the same. said: the headers, if all have the same topic
 		many_condition := queue._route_condition(topic, q.number, 'u.t', '(head || jsonb_build_object(''topic'', u.t))');
 		manys := manys || format($step$
@@ -141,14 +161,16 @@ BEGIN
 	one := format($body$
 #variable_conflict use_variable
 DECLARE
-	made pg_catalog.text[] := '{}';
-	head pg_catalog.jsonb := pg_catalog.jsonb_build_object('topic', topic);
+	made pg_catalog.text[];
+	head pg_catalog.jsonb;
 	id pg_catalog.int8;
 	still pg_catalog.bool;
-BEGIN
+BEGIN%4$s
 	IF (topic OPERATOR(pg_catalog.~) %1$L) IS NOT TRUE OR payload IS NULL THEN
 		RETURN NULL;
 	END IF;
+	made := '{}';
+	head := pg_catalog.jsonb_build_object('topic', topic);
 	IF headers IS NOT NULL THEN
 		head := queue._publish_headers(headers) OPERATOR(pg_catalog.||) head;
 	END IF;%2$s
@@ -157,7 +179,7 @@ BEGIN
 	END IF;
 	RETURN made;
 END
-$body$, '^' || queue._topic_literal(t.name) || '(?:\.[^.*#]+)*$', ones, current);
+$body$, said, ones, current, CASE WHEN n = 1 THEN alone END);
 	many := format($body$
 #variable_conflict use_variable
 DECLARE
@@ -175,7 +197,7 @@ BEGIN
 		PERFORM queue._routes_changed(topics[1]);
 	END IF;
 END
-$body$, '^' || queue._topic_literal(t.name) || '(?:\.[^.*#]+)*$', manys, current);
+$body$, said, manys, current);
 END
 $$;
 
