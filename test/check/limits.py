@@ -402,10 +402,10 @@ class Limited(Program):
         """There is no such push: is_unseen()."""
 
     def version(self, near=None):
-        """They become newer, but some are overtaken. near: just before that one or just behind it."""
+        """They become newer, but some are overtaken. near: some minutes before that one or behind it."""
         n = len(self.script) // 10 + self.random.randrange(4)
         if near:
-            n = max(0, int(near[11:13]) * 60 + int(near[14:16]) + self.random.choice((-1, -1, 0, 1)))
+            n = max(0, int(near[11:13]) * 60 + int(near[14:16]) + self.random.choice((-2, -1, 0, 1, 3)))
         return "2026-01-01 %02d:%02d:00+00" % divmod(n, 60)
 
     def is_unsure(self, tx, p):
@@ -437,11 +437,13 @@ class Limited(Program):
             return
         if p.policy != "REPLACE" and self.random.random() < 0.4:
             p.policy, p.newer = "REPLACE", self.version() if self.random.random() < 0.5 else None
-        kept = [k for q, k in self.state.keep if q == p.queue and self.state.with_key(tx, q, k) is None
-                and self.state.keeper(tx, q, k) is not None]
-        if kept and self.random.random() < 0.4:    # its job has ended
-            p.key, p.policy = self.random.choice(kept), "REPLACE"
+        kept = [k for q, k in self.state.keep if q == p.queue and self.state.keeper(tx, q, k) is not None]
+        if kept and self.random.random() < 0.6:    # whose jobs may have ended
+            p.key, p.policy, p.keep = self.random.choice(kept), "REPLACE", self.random.choice((0, 0, 1))
             p.newer = self.version(self.state.keeper(tx, p.queue, p.key).version)
+            old = self.state.with_key(tx, p.queue, p.key)
+            if old is not None and (not self.state.is_free(tx, old) or (old.group and p.is_late())):
+                return
         self.tell(c, tx, p)
 
     def push_limited(self, c):
