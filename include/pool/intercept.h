@@ -75,6 +75,7 @@ struct stmt_shape {
 	bool own_server; /* runs on the client's own server always */
 	bool in_place; /* runs on the client's own server when it is in a transaction, has a server, or more follows
 	                * before Sync: the pool links one before execute() */
+	bool by_itself; /* an error in a transaction: what comes behind its Execute is waited for */
 };
 
 struct bind_param {

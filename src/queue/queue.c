@@ -133,6 +133,7 @@ static void stmt_shape(const void *stmt, struct stmt_shape *ret)
 	ret->fields = qstmt_columns(q, &ret->n_fields);
 	ret->barrier = (qstmt_last(q)->flags & QVERB_AUTONOMOUS) != 0;
 	ret->in_place = (q->verb->flags & (QVERB_AUTONOMOUS | QVERB_LOCAL)) == 0;
+	ret->by_itself = qstmt_has(q, QARG_PARTIAL);
 	ret->own_types = qstmt_own_sql(q);
 	ret->own_server = qstmt_own_server(q);
 }

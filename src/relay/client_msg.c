@@ -225,6 +225,7 @@ static size_t one(struct client *c, const uint8_t *data, size_t len)
 		return 0;
 	}
 	c->head.sync_follows = m.total < len && data[m.total] == 'S';
+	c->head.is_last = m.total >= len;
 	step = message(c, &m);
 	if (step != STEP_WAIT && step != STEP_MORE) {
 		c->head.string_at = 0;

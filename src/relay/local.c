@@ -254,6 +254,10 @@ static bool must_wait(struct client *c, const struct lstmt *l, bool simple, enum
 	struct stmt_shape shape = {0};
 
 	l->icpt->stmt_shape(l->stmt, &shape);
+	if (shape.by_itself && !simple && c->head.is_last) {
+		*ret = STEP_MORE;
+		return true;
+	}
 	if ((simple || shape.barrier) && !client_barrier(c)) {
 		*ret = c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		return true;

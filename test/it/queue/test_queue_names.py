@@ -305,6 +305,22 @@ def test_partial(qproxy, db, q):
         assert error(q, sql).sqlstate == code, sql
 
 
+def test_partial_whose_sync_comes_later(q):
+    """Only behind the Execute it is seen that it is by itself; two are not."""
+    tag(q, "QUEUE PUSH mail '1', '2'")
+    a, b = [r["token"] for r in q.rows("QUEUE TAKE mail LIMIT 2")]
+    q.parse("s", "QUEUE DONE ANY($1) PARTIAL").sync().until("Z")
+    q.hold().bind("", "s", ["{%s}" % a]).describe("P").execute().push()
+    assert types(q.until("T")) == "2T" and q.silent()
+    assert types(q.sync().until("Z")) == "DCZ"
+    assert left(q) == [2]
+    q.hold().bind("", "s", ["{%s}" % b]).execute().push()
+    assert types(q.until("2")) == "2" and q.silent()
+    got = q.hold().bind("", "s", ["{%s}" % b]).execute().sync().push().until("Z")
+    assert types(got) == "EZ" and got[0].sqlstate == "25001"
+    assert left(q) == [2]
+
+
 @pytest.mark.parametrize("within", [False, True])
 def test_then_move(qproxy, db, q, within):
     tag(q, "QUEUE CREATE sent")
