@@ -200,6 +200,8 @@ const struct qverb *qverb_find(const char *name, size_t len);
 const struct qverb *qverb_second(const struct qverb *first, const char *word, size_t len);
 /* The verb that was probably meant, or NULL. */
 const struct qverb *qverb_nearest(const char *name, size_t len);
+/* There is no such verb: 42601, with a hint. */
+void qverb_unknown(const char *name, size_t len, struct pg_error *err);
 
 /* The rows of QUEUE HELP: of one verb, or of all (verb NULL). Returns the number of rows. */
 typedef void qverb_help_fn(void *arg, const char *verb, const char *usage, const char *help);

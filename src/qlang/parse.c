@@ -18,16 +18,8 @@ static bool at_end(const struct parser *p)
 
 static bool unknown_verb(struct parser *p)
 {
-	const struct sql_token *t = &p->t;
-	const struct qverb *nearest = qverb_nearest(t->text, t->len);
-
-	pg_error_set(p->err, "42601", "unknown QUEUE verb \"%.*s\"", parser_near(t), t->text);
-	parser_place(p, t->text);
-	if (nearest)
-		pg_error_hint(
-			p->err, "Did you mean QUEUE %s? Usage: %s", nearest->name, nearest->usage);
-	else
-		parser_hint_verbs(p);
+	qverb_unknown(p->t.text, p->t.len, p->err);
+	parser_place(p, p->t.text);
 	return false;
 }
 

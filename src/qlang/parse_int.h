@@ -37,7 +37,6 @@ typedef bool value_fn(struct parser *p, struct qvalue *v);
 bool parser_syntax_error(struct parser *p);  /* at the current token; always false */
 bool parser_out_of_memory(struct parser *p); /* always false */
 void parser_hint_usage(struct parser *p);
-void parser_hint_verbs(struct parser *p);
 struct pg_error *parser_place(struct parser *p, const char *at);
 int parser_near(const struct sql_token *t); /* how many of its bytes a message shows */
 

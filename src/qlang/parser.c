@@ -30,7 +30,7 @@ int parser_near(const struct sql_token *t)
 	return (int)n;
 }
 
-void parser_hint_verbs(struct parser *p)
+static void hint_verbs(struct pg_error *err)
 {
 	char text[600];
 	size_t n = 0;
@@ -40,7 +40,20 @@ void parser_hint_verbs(struct parser *p)
 			n += util_strlcpy(text + n, ", ", sizeof(text) - n);
 		n += util_strlcpy(text + n, qverbs[i].name, sizeof(text) - n);
 	}
-	pg_error_hint(p->err, "The verbs are %s. QUEUE HELP shows their usage.", text);
+	pg_error_hint(err, "The verbs are %s. QUEUE HELP shows their usage.", text);
+}
+
+void qverb_unknown(const char *name, size_t len, struct pg_error *err)
+{
+	const struct sql_token t = {.text = name, .len = len};
+	const struct qverb *nearest = qverb_nearest(name, len);
+
+	pg_error_set(err, "42601", "unknown QUEUE verb \"%.*s\"", parser_near(&t), name);
+	if (nearest)
+		pg_error_hint(
+			err, "Did you mean QUEUE %s? Usage: %s", nearest->name, nearest->usage);
+	else
+		hint_verbs(err);
 }
 
 void parser_hint_usage(struct parser *p)
@@ -50,7 +63,7 @@ void parser_hint_usage(struct parser *p)
 	else if (p->q->verb)
 		pg_error_hint(p->err, "Usage: %s", p->q->verb->usage);
 	else
-		parser_hint_verbs(p);
+		hint_verbs(p->err);
 }
 
 bool parser_syntax_error(struct parser *p)

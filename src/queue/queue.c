@@ -176,13 +176,12 @@ static void help_values(void *arg, const char *verb, const char *usage, const ch
 
 /* Among other statements of a string the server gives the rows, each at its place: what is said
  * before them and what fails is its business. */
-static enum exec_verdict help_in_place(struct exec *x, const struct qvalue *v)
+static enum exec_verdict help_in_place(struct exec *x, const char *verb)
 {
 	struct replace *r = mem_zalloc(sizeof(*r));
 
 	if (r != NULL) {
-		qverb_help(v != NULL ? v->text : NULL, v != NULL ? v->text_len : 0, help_values,
-			&r->sql);
+		qverb_help(verb, verb != NULL ? strlen(verb) : 0, help_values, &r->sql);
 		buf_puts(&r->sql, ") AS h (verb, usage, description)");
 	}
 	if (r == NULL || buf_failed(&r->sql)) {
@@ -197,24 +196,30 @@ static enum exec_verdict help_in_place(struct exec *x, const struct qvalue *v)
 	return EXEC_REPLACE;
 }
 
+static enum exec_verdict help_alone(struct exec *x, const char *verb)
+{
+	qverb_help(verb, verb != NULL ? strlen(verb) : 0, help_row, &x->answer);
+	snprintf(x->answer.tag, sizeof(x->answer.tag), "SELECT %d", x->answer.n_rows);
+	return EXEC_ANSWER;
+}
+
+/* NULL is no verb: that is all of them. */
 static enum exec_verdict help(struct exec *x, const struct qstmt *q)
 {
 	const struct qvalue *v = qstmt_one(q, QARG_VERB);
-	char *bound = NULL;
+	enum exec_verdict ret = EXEC_ERROR;
+	char *verb = NULL;
 
-	if (!x->alone)
-		return help_in_place(x, v);
-	if (v != NULL && v->kind == QV_PARAM && !x->describe) {
-		if (!take_text(&bound, v, &x->bind, &x->err, "the verb"))
-			return EXEC_ERROR;
-		qverb_help(bound, bound != NULL ? strlen(bound) : 0, help_row, &x->answer);
-		mem_free(bound);
-	} else {
-		qverb_help(v != NULL ? v->text : NULL, v != NULL ? v->text_len : 0, help_row,
-			&x->answer);
-	}
-	snprintf(x->answer.tag, sizeof(x->answer.tag), "SELECT %d", x->answer.n_rows);
-	return EXEC_ANSWER;
+	if (v != NULL && v->kind == QV_PARAM && x->describe)
+		v = NULL;
+	if (!take_text(&verb, v, &x->bind, &x->err, "the verb"))
+		return EXEC_ERROR;
+	if (verb != NULL && qverb_find(verb, strlen(verb)) == NULL)
+		qverb_unknown(verb, strlen(verb), &x->err);
+	else
+		ret = x->alone ? help_alone(x, verb) : help_in_place(x, verb);
+	mem_free(verb);
+	return ret;
 }
 
 /* --- execution --- */

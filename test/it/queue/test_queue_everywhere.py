@@ -61,7 +61,7 @@ STATEMENTS = {
     "UNSUBSCRIBE": ["QUEUE UNSUBSCRIBE s FROM nosuch"],
     "SEEK": ["QUEUE SEEK s ON nosuch TO NOW"],
     "SUBSCRIPTIONS": ["QUEUE SUBSCRIPTIONS"],
-    "HELP": ["QUEUE HELP", "QUEUE HELP push", "QUEUE HELP nosuch"],
+    "HELP": ["QUEUE HELP", "QUEUE HELP push", "QUEUE HELP nosuch", "QUEUE HELP 'nosuch'"],
 }
 WRONG = ["QUEUE", "QUEUE NONSENSE q", "QUEUE PUSH", "QUEUE TAKE q LIMIT 0"]
 STRINGS = ["{v}", "{v};", ";{v}", "{v}; SELECT 1", "SELECT 1; {v}", "SELECT 1; {v}; SELECT 2", "{v}; {v}", "{v}; QUEUE HELP; SELECT 1",
@@ -191,3 +191,17 @@ def test_help_in_a_string(bench):
     assert [m.tag for m in got if m.type == "C"] == ["SELECT 1"] * 3
     columns = [m.columns for m in got if m.type == "T"][1]
     assert columns == [m.columns for m in bench.c.simple("QUEUE HELP push") if m.type == "T"][0]
+
+
+def test_help_of_no_verb(bench):
+    """However it is said: an error that names the nearest one, as of a statement with such a verb."""
+    for sql in ("QUEUE HELP ttake", "QUEUE HELP 'ttake'", "SELECT 1; QUEUE HELP 'ttake'; SELECT 2"):
+        (e,) = [m for m in bench.c.simple(sql) if m.type == "E"]
+        assert (e.sqlstate, e.fields["M"]) == ("42601", 'unknown QUEUE verb "ttake"')
+        assert e.fields["H"].startswith("Did you mean QUEUE TAKE? Usage: QUEUE TAKE ")
+    said = {}
+    for value in b"nosuch", b"", b"alter job", None:
+        bench.c.parse("", "QUEUE HELP $1").bind(values=[value]).execute().sync()
+        said[value] = [m.fields["H"][:14] if m.type == "E" else m.text_row[0] for m in bench.c.until("Z") if m.type in "ED"]
+    every = [m.text_row[0] for m in bench.c.simple("QUEUE HELP") if m.type == "D"]
+    assert said == {b"nosuch": ["The verbs are "], b"": ["The verbs are "], b"alter job": ["ALTER JOB"], None: every}
