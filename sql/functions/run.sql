@@ -511,8 +511,9 @@ DECLARE
 	orphan int4;
 BEGIN
 	LOOP
-		SELECT a.pid INTO orphan FROM pg_stat_activity AS a WHERE a.application_name = session AND a.pid <> pg_backend_pid()
-			AND a.usesysid = quote_ident(session_user)::regrole AND a.datname = current_database() LIMIT 1;
+		SELECT a.pid INTO orphan FROM pg_stat_get_activity(NULL) AS a WHERE a.application_name = session AND a.pid <> pg_backend_pid()
+			AND a.usesysid = quote_ident(session_user)::regrole
+			AND a.datid = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()) LIMIT 1;
 		EXIT WHEN NOT FOUND;
 		IF clock_timestamp() > until THEN
 			RAISE EXCEPTION USING ERRCODE = '55006', MESSAGE = 'an earlier attempt at this job still runs',
@@ -528,23 +529,21 @@ $$;
 -- What such a job is, for the proxy, which carries it out: what it is told before, then "sql", then each of its values. Of one that
 -- is no part of the transaction of its DONE "alone", and the name of its session. Of one that has named a database other than
 -- entry, which is what the proxy calls this one, where it runs; an earlier attempt is ended there by the proxy.
-CREATE OR REPLACE FUNCTION queue._run_what(cfg queue.queues, id int8, attempt int4, payload jsonb, entry text)
+CREATE OR REPLACE FUNCTION queue._run_what(cfg queue.queues, id int8, session text, payload jsonb, entry text)
 	RETURNS TABLE (what text, value text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	session text := queue._run_session(cfg, id);
 	there text;
 	job record;
 BEGIN
 	SELECT * INTO job FROM queue._sql_of(payload);
 	there := nullif(job.database, coalesce(entry, ''));
 	IF there IS NOT NULL THEN
-		session := queue._run_session(cfg, id, true);
-		RETURN QUERY VALUES ('database', there), ('session', session);
-	ELSIF job.alone OR attempt > 1 THEN
-		PERFORM queue._end_orphan(session);
+		RETURN QUERY VALUES ('database', there), ('session', queue._run_session(cfg, id, true));
+	ELSE
+		PERFORM queue._end_orphan(session);	-- of whatever attempt: one that was given back, or run again, counts anew
 	END IF;
 	RETURN QUERY SELECT 'timeout', (extract(epoch FROM job.timeout) * 1000)::int8::text WHERE job.timeout IS NOT NULL
 		UNION ALL SELECT 'keep', job.keep WHERE job.keep IS NOT NULL
@@ -553,9 +552,6 @@ BEGIN
 	IF job.alone THEN
 		RETURN QUERY VALUES ('alone', job.sql), ('session', session);
 	ELSE
-		IF there IS NULL THEN
-			PERFORM set_config('application_name', session, true);
-		END IF;
 		RETURN QUERY VALUES ('began', (extract(epoch FROM now()) * 1000000)::int8::text), ('sql', job.sql);
 	END IF;
 	RETURN QUERY SELECT 'value', v FROM unnest(job.params) AS v;
@@ -662,7 +658,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	one CONSTANT text := format($sql$
-		SELECT %5$s, j.attempt, jsonb_build_object('job', '%1$s-' || j.id, 'id', j.id, 'queue', %2$L, 'attempt', j.attempt,
+		SELECT %5$s, j.attempt + coalesce(j.spent, 0) AS tries, jsonb_build_object('job', '%1$s-' || j.id, 'id', j.id, 'queue', %2$L, 'attempt', j.attempt,
 			'failures', j.failures, 'pushed_at', j.pushed_at, 'priority', j.priority, 'key', j.key, 'group', j."group",
 			'headers', coalesce(j.headers, '{}'))::text AS about
 		FROM %3$s AS j WHERE j.id = split_part(%4$s, '-', 2)::int8 AND j.token = split_part(%4$s, '-', 3)
@@ -762,6 +758,7 @@ AS $$
 DECLARE
 	part record;
 	cfg queue.queues;
+	session text;
 	job record;
 	h record;
 	outcome jsonb;
@@ -769,16 +766,22 @@ BEGIN
 	SELECT * INTO part FROM queue._split(ARRAY[token], true);
 	cfg := part.cfg;
 	PERFORM queue._run_may(cfg, supers);
+	session := queue._run_session(cfg, part.ids[1]);
+	-- before the lease is looked at: who takes the job when that is over finds what runs here
+	PERFORM set_config('application_name', session, true);
 	EXECUTE queue._run_look(cfg, false) INTO job USING token;
 	IF job.about IS NULL THEN
 		PERFORM queue._lost(cfg.name, part.ids, part.tokens, '{}');
 	END IF;
 	PERFORM set_config('qbouncer.job', job.about, true), set_config('qbouncer.lease', token, true);
 	IF cfg.run = 'sql' THEN
-		RETURN QUERY SELECT cfg.name, w.what, w.value FROM queue._run_what(cfg, part.ids[1], job.attempt,
+		RETURN QUERY SELECT cfg.name, w.what, w.value FROM queue._run_what(cfg, part.ids[1], session,
 			CASE WHEN cfg.payload = 'text' THEN to_jsonb(job.text) ELSE job.json END, entry) AS w;
 		RETURN;
 	ELSE
+		IF job.tries > 1 THEN
+			PERFORM queue._end_orphan(session);
+		END IF;
 		h := queue._check_handler(cfg);
 		outcome := queue._run_handler(cfg, h, queue._run_call(cfg, h), job.json, job.text, job.bytes, path);
 	END IF;

@@ -56,12 +56,12 @@ static usec_t due_at(const struct lease *l)
 	return l->hold_until < at ? l->hold_until : at;
 }
 
-void hold_begin(struct lease *l, usec_t hold, usec_t span)
+void hold_begin(struct lease *l, usec_t since, usec_t hold, usec_t span)
 {
 	l->policy = LEASE_HOLD;
-	l->renewed_at = loop_now();
+	l->renewed_at = since;
 	l->span = span;
-	l->hold_until = l->renewed_at + hold;
+	l->hold_until = loop_now() + hold;
 	loop_tick_at(renewals.tick, due_at(l));
 }
 

@@ -64,7 +64,8 @@ void done_forget_all(void);
 /* hold.c: leases that are renewed while their connection lives */
 MUST_CHECK bool hold_start(void);
 void hold_free(void);
-void hold_begin(struct lease *l, usec_t hold, usec_t span); /* held so long at most, leased for span now */
+/* Held so long at most; leased for span, since then at the latest. */
+void hold_begin(struct lease *l, usec_t since, usec_t hold, usec_t span);
 void hold_extended(struct lease *l, bool in_tx);
 
 #endif

@@ -12,11 +12,24 @@
 #include "queue_int.h"
 #include "run_int.h"
 
+/* What is not part of the transaction of its DONE is not begun when somebody else may have begun it since the look. */
+static bool may_begin(struct slot *s)
+{
+	bool by_itself =
+		(s->alone != NULL && s->alone->sent) || (s->there != NULL && s->there->sent);
+
+	if (by_itself && !worker_holds(s->worker, s->token))
+		s->lost = true;
+	return !s->lost;
+}
+
 bool heard_start(void *arg, bool engine)
 {
 	struct slot *s = arg;
 
 	(void)engine;
+	if (!may_begin(s))
+		return false;
 	s->started = true;
 	s->began = loop_now();
 	if (s->timeout > 0)

@@ -325,7 +325,8 @@ static void add_leases(struct waiter *w)
 			l->until = w->taken_since + (usec_t)(t->lease_ms - 1) * USEC_MSEC;
 		l->stamped = w->stamp != 0 && (t->policy != LEASE_KEEP || w->args.hold > 0);
 		if (w->args.hold > 0)
-			hold_begin(l, w->args.hold, w->args.span);
+			hold_begin(l, w->taken_since != 0 ? w->taken_since : loop_now(),
+				w->args.hold, w->args.span);
 	}
 	/* the session came up while the job was on its way */
 	if (w->stamp == 0 && registry_stamp(w->db) != 0)

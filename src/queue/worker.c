@@ -381,6 +381,14 @@ void worker_give_back(struct worker *w, const char *token)
 	(void)lease_finish(&w->taker, token, false, false, &since);
 }
 
+bool worker_holds(struct worker *w, const char *token)
+{
+	const struct lease *l = lease_find(&w->taker, token);
+
+	CHECK_TAKER(&w->taker);
+	return l != NULL && !l->cancelled && loop_now() < l->renewed_at + l->span;
+}
+
 void worker_give_back_all(struct worker *w)
 {
 	CHECK_TAKER(&w->taker);

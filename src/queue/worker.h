@@ -36,6 +36,8 @@ MUST_CHECK bool worker_fail(struct worker *w, const char *token, const char *err
 void worker_was_done(struct worker *w, const char *token);
 void worker_was_put_back(struct worker *w, const char *token, bool failed);
 void worker_give_back(struct worker *w, const char *token);
+/* Is it its own still, as far as time tells? A process that was stopped has not renewed its leases. */
+bool worker_holds(struct worker *w, const char *token);
 void worker_give_back_all(struct worker *w);
 /* What is under way, if it can be stopped: ended() comes with 57014. */
 void worker_cancel(struct worker *w);

@@ -202,10 +202,10 @@ def test_the_queues_database_does_not_allow_it(qbouncer, db, reports, direct):
     with proxy.wire(db) as c:
         tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
         direct.execute("""ALTER FUNCTION queue._run_what RENAME TO _run_was;
-            CREATE FUNCTION queue._run_what(cfg queue.queues, id int8, attempt int4, payload jsonb, entry text) RETURNS TABLE (what text, value text)
-            LANGUAGE plpgsql AS $$BEGIN RETURN QUERY SELECT * FROM queue._run_was(cfg, id, attempt, payload, entry) AS w WHERE w.what IN ('database', 'session');
+            CREATE FUNCTION queue._run_what(cfg queue.queues, id int8, session text, payload jsonb, entry text) RETURNS TABLE (what text, value text)
+            LANGUAGE plpgsql AS $$BEGIN RETURN QUERY SELECT * FROM queue._run_was(cfg, id, session, payload, entry) AS w WHERE w.what IN ('database', 'session');
                 RETURN QUERY VALUES ('before', 'SELECT 1'), ('supers', 'true'), ('is_superuser', 'off');
-                RETURN QUERY SELECT * FROM queue._run_was(cfg, id, attempt, payload, entry) AS w WHERE w.what NOT IN ('database', 'session'); END$$""")
+                RETURN QUERY SELECT * FROM queue._run_was(cfg, id, session, payload, entry) AS w WHERE w.what NOT IN ('database', 'session'); END$$""")
         end = end_of(c, "INSERT INTO effect VALUES (1)")
         assert end["error"] and "is a superuser (42501)" in end["error"], end
         assert effects(reports) == []

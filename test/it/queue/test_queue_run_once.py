@@ -1,0 +1,163 @@
+"""Jobs that run by themselves, and what outlives what: a server its proxy, a proxy its lease. A job never runs twice at once."""
+
+import signal
+
+import pytest
+
+from proxy import wait_for
+from queuetest import tag
+from relay import Relay
+
+# What runs waits for the lock 7; it writes down, also if it is rolled back (the sequence), that it was there, and how many others are.
+SETUP = """
+CREATE SCHEMA app;
+CREATE TABLE app.seen (others int);
+CREATE SEQUENCE app.begun;
+CREATE FUNCTION app.works() RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM nextval('app.begun');
+    PERFORM pg_advisory_lock_shared(7);
+    PERFORM pg_advisory_unlock_shared(7);
+    INSERT INTO app.seen SELECT count(*) FROM pg_stat_activity AS a
+        WHERE a.application_name = current_setting('application_name') AND a.pid <> pg_backend_pid();
+    RETURN 1;
+END $$;
+CREATE FUNCTION app.handler(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM app.works(); END $$;
+"""
+KINDS = {"sql": ("run = sql", "QUEUE RUN 'SELECT app.works()' ON work"),
+         "no transaction": ("run = sql", "QUEUE RUN 'SELECT app.works()' ON work NO TRANSACTION"),
+         "handler": ("handler = 'app.handler'", "QUEUE PUSH work '1'")}
+
+
+def value(direct, sql, *values):
+    return direct.execute(sql, values).fetchone()[0]
+
+
+def begun(direct):
+    return value(direct, "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM app.begun")
+
+
+def workers(direct):
+    """How many backends are at it."""
+    return value(direct, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted")
+
+
+def seen(direct):
+    return [n for n, in direct.execute("SELECT others FROM app.seen")]
+
+
+@pytest.fixture
+def held(direct):
+    """The lock that jobs wait for."""
+    direct.execute("SELECT pg_advisory_lock(7)")
+    return direct
+
+
+def one_runs(proxy, db, direct, kind, options=""):
+    c = proxy.wire(db)
+    c.simple(SETUP)
+    tag(c, "QUEUE CREATE work WITH (%s, retry = 'fixed 1ms'%s)" % (KINDS[kind][0], options))
+    tag(c, KINDS[kind][1])
+    wait_for(lambda: workers(direct) == 1, "that it runs")
+    return c
+
+
+def ended(direct):
+    wait_for(lambda: value(direct, "SELECT count(*) FROM queue.q_work") == 0, "its end", timeout=30)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_proxy_that_is_killed(qbouncer, db, held, kind):
+    doomed = qbouncer(queue_orphan_grace="200ms")
+    one_runs(doomed, db, held, kind)
+    with qbouncer(queue_orphan_grace="200ms").wire(db) as other:
+        other.rows("QUEUE LIST")
+        doomed.kill()
+        wait_for(lambda: begun(held) == 2, "the second attempt", timeout=30)
+        assert workers(held) == 1, "the first one has ended"
+        held.execute("SELECT pg_advisory_unlock(7)")
+        ended(held)
+    assert seen(held) == [0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dead_and_run_again(qbouncer, db, held, kind):
+    """RERUN counts attempts anew: it is not the first one all the same."""
+    doomed = qbouncer(queue_orphan_grace="200ms")
+    one_runs(doomed, db, held, kind, ", max_attempts = 1")
+    with qbouncer(queue_orphan_grace="200ms").wire(db) as other:
+        other.rows("QUEUE LIST")
+        doomed.kill()
+        wait_for(lambda: value(held, "SELECT state FROM queue.q_work") == "dead", "its death", timeout=30)
+        assert workers(held) == 1, "nobody has told the server"
+        tag(other, "QUEUE RERUN 1 ON work")
+        wait_for(lambda: begun(held) == 2, "the second attempt", timeout=30)
+        assert workers(held) == 1
+        held.execute("SELECT pg_advisory_unlock(7)")
+        ended(held)
+    assert seen(held) == [0]
+
+
+@pytest.mark.parametrize("kind", ["sql", "no transaction"])
+def test_a_proxy_that_ends(qbouncer, db, held, kind):
+    """What it gives back is no failed attempt, and somebody else's at once, while the server may be at it still."""
+    first = qbouncer()
+    c = one_runs(first, db, held, kind, ", max_attempts = 1")
+    with qbouncer().wire(db) as other:
+        other.rows("QUEUE LIST")
+        c.close()
+        first.stop()
+        wait_for(lambda: begun(held) == 2, "the second attempt", timeout=30)
+        assert workers(held) == 1
+        held.execute("SELECT pg_advisory_unlock(7)")
+        ended(held)
+    assert seen(held) == [0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_proxy_that_is_stopped(qbouncer, db, held, kind):
+    """Longer than its lease: another one runs the job. When it goes on it does not end what it has begun, and takes nothing away."""
+    sleeper = qbouncer(queue_hold_lease="1s")
+    c = one_runs(sleeper, db, held, kind)
+    with qbouncer(queue_hold_lease="1s").wire(db) as other:
+        other.rows("QUEUE LIST")
+        sleeper.signal(signal.SIGSTOP)
+        try:
+            wait_for(lambda: begun(held) == 2, "the second attempt", timeout=30)
+            assert workers(held) == 1
+        finally:
+            sleeper.signal(signal.SIGCONT)
+        wait_for(lambda: sleeper.console("SHOW RUNNING") == [], "that it knows")
+        assert (begun(held), workers(held)) == (2, 1)
+        held.execute("SELECT pg_advisory_unlock(7)")
+        ended(held)
+    assert seen(held) == [0]
+    assert tag(c, "SELECT 1") == "SELECT 1"
+
+
+def test_a_proxy_that_is_stopped_before_it_begins(cluster, qbouncer, db, held):
+    """NO TRANSACTION: the look was in time, and the answer to it was read too late: it is somebody else's by now."""
+    with Relay(cluster.port) as relay:
+        sleeper = qbouncer(databases={db: "host=127.0.0.1 port=%d" % relay.port}, queue_hold_lease="1s", server_tls_sslmode="disable")
+        with sleeper.wire(db) as c:
+            c.simple(SETUP)
+            tag(c, "QUEUE CREATE work WITH (run = sql, retry = 'fixed 1ms')")
+            (job,) = c.rows("QUEUE RUN 'SELECT 1' ON work RETURNING JOB")
+            c.rows("QUEUE AWAIT '%s' WAIT '10 s'" % job["job"])
+            relay.arm(b"_run_job", "held")
+            tag(c, "QUEUE RUN 'SELECT app.works()' ON work NO TRANSACTION")
+            assert relay.lost.wait(20)
+            sleeper.signal(signal.SIGSTOP)
+            try:
+                relay.release()
+                other = qbouncer(queue_hold_lease="1s")
+                with other.wire(db) as w:
+                    w.rows("QUEUE LIST")
+                    wait_for(lambda: begun(held) == 1, "that another one runs it", timeout=30)
+            finally:
+                sleeper.signal(signal.SIGCONT)
+            wait_for(lambda: sleeper.console("SHOW RUNNING") == [], "that it knows")
+            assert (begun(held), workers(held)) == (1, 1)
+            held.execute("SELECT pg_advisory_unlock(7)")
+            ended(held)
+    assert seen(held) == [0]
