@@ -16,6 +16,7 @@
 /* How the statement is sent that is under way, and whether another one follows it (task_go_on()). */
 struct task_steps {
 	bool describe;
+	bool slow;
 	bool undone;  /* by one that has followed: as if all had failed */
 	bool goes_on; /* one follows */
 	const char *before, *behind;

@@ -63,6 +63,7 @@ struct task_spec {
 	bool script;           /* simple protocol, several statements, no parameters */
 	bool describe;         /* its columns are asked for */
 	size_t row_max;        /* longer rows are not gathered; 0: all are */
+	bool slow;             /* of BESIDE: it is one of ours, its answer may take as long as one of SLOW */
 	/* Sent with it, before and behind, each one statement without values or rows; or NULL. When one fails, those behind
 	 * it are not carried out. */
 	const char *before, *behind;

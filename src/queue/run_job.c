@@ -176,6 +176,7 @@ static bool submit_run(struct slot *s)
 		.settings = settings,
 		.sql = queue_calls[CALL_RUN_JOB].sql,
 		.before = s->queue->sql ? "BEGIN" : NULL,
+		.slow = s->queue->sql, /* it looks what the job is */
 		.oids = queue_calls[CALL_RUN_JOB].oids,
 		.n_params = (int)ARRAY_LEN(params),
 		.params = params,

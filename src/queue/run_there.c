@@ -121,6 +121,7 @@ struct task *there_submit(struct slot *s, struct pool *pool, const struct task_o
 		.arg = s,
 		.settings = settings,
 		.sql = said_before(),
+		.slow = true,
 		.leaves = TASK_LEAVES_SESSION,
 		.time = TASK_BESIDE};
 

@@ -75,14 +75,16 @@ static void look(struct task *t)
 static usec_t limit_of(const struct task *t)
 {
 	usec_t limit = conf_current()->p.queue_engine_timeout;
+	usec_t slow = limit < USEC_NEVER / SLOW ? limit * SLOW : limit;
 
 	switch (t->time) {
 	case TASK_BRIEF:
 		return limit;
 	case TASK_SLOW:
-		return limit < USEC_NEVER / SLOW ? limit * SLOW : limit;
-	case TASK_UNLIMITED:
+		return slow;
 	case TASK_BESIDE:
+		return t->steps.slow ? slow : 0;
+	case TASK_UNLIMITED:
 		break;
 	}
 	return 0;

@@ -93,6 +93,7 @@ static struct pstmt *statement_of(const struct task_spec *spec)
 static void put_how(struct task *t, const struct task_spec *spec)
 {
 	t->steps.describe = spec->describe;
+	t->steps.slow = spec->slow;
 	t->steps.row_max = spec->row_max;
 	t->steps.before = spec->before;
 	t->steps.behind = spec->behind;

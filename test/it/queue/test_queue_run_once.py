@@ -161,3 +161,41 @@ def test_a_proxy_that_is_stopped_before_it_begins(cluster, qbouncer, db, held):
             held.execute("SELECT pg_advisory_unlock(7)")
             ended(held)
     assert seen(held) == [0]
+
+
+# --- a look that has no answer; a queue that was changed ---
+
+
+@pytest.mark.parametrize("how", ["silent", "never", "cut"])
+def test_the_look_has_no_answer(cluster, qbouncer, db, direct, how):
+    """The job has no timeout: the statement that asks what it is has one all the same."""
+    with Relay(cluster.port) as relay:
+        proxy = qbouncer(databases={db: "host=127.0.0.1 port=%d" % relay.port}, server_tls_sslmode="disable", server_login_retry=0.1)
+        with proxy.wire(db) as c:
+            tag(c, "QUEUE CREATE work WITH (run = sql, retry = 'fixed 1ms')")
+            (job,) = c.rows("QUEUE RUN 'SELECT 1' ON work RETURNING JOB")
+            c.rows("QUEUE AWAIT '%s' WAIT '10 s'" % job["job"])
+            proxy.settings["queue_engine_timeout"] = "500ms"
+            proxy.reload()
+            relay.arm(b"_run_job", how)
+            tag(c, "QUEUE RUN 'SELECT 1' ON work")
+            assert relay.lost.wait(20)
+            wait_for(lambda: value(direct, "SELECT count(*) FROM queue.q_work") == 0, "its end", timeout=30)
+
+
+def test_a_look_that_waits_for_a_lock(qbouncer, db, direct):
+    """... is not given up, however often its time is over: the server lives."""
+    proxy = qbouncer()
+    with proxy.wire(db) as c:
+        tag(c, "QUEUE CREATE work WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+        proxy.settings["queue_engine_timeout"] = "200ms"
+        proxy.reload()
+        direct.execute("""ALTER FUNCTION queue._run_may RENAME TO _run_may_do; CREATE FUNCTION queue._run_may(cfg queue.queues, supers bool) RETURNS void
+            LANGUAGE plpgsql AS $$BEGIN PERFORM pg_advisory_xact_lock(9); PERFORM queue._run_may_do(cfg, supers); END$$""")
+        direct.execute("SELECT pg_advisory_lock(9)")
+        (job,) = c.rows("QUEUE RUN 'SELECT 1' ON work RETURNING JOB")
+        wait_for(lambda: value(direct, "SELECT bool_or(now() - query_start > interval '4 s') FROM pg_stat_activity "
+                               "WHERE wait_event = 'advisory' AND query LIKE '%%_run_job(%%'"), "that it waits long", timeout=30)
+        direct.execute("SELECT pg_advisory_unlock(9)")
+        (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20 s'" % job["job"])
+        assert (end["state"], end["attempt"]) == ("done", "1"), end
