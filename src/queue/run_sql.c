@@ -349,7 +349,7 @@ static void look_ended(struct slot *s)
 {
 	struct run_sql *r = s->script;
 
-	r->in_vain = r->failed && is_of_payload(&r->err);
+	r->in_vain = r->failed && is_of_payload(&r->err) && !s->told.of_handler;
 	if (r->failed || s->outcome == OUTCOME_ALONE || s->outcome == OUTCOME_UNREAD)
 		end_transaction(s, false);
 	else if (r->is_sql)

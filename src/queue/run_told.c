@@ -42,6 +42,7 @@ void told_nothing(struct run_told *t)
 {
 	t->n = 0;
 	t->notices_len = 0;
+	t->of_handler = false;
 	t->notices[0] = t->context[0] = t->tag[0] = '\0';
 }
 
@@ -81,6 +82,7 @@ void told_error(struct run_told *t, const struct wire_notice *n)
 	bool is_handler;
 
 	t->context[0] = '\0';
+	t->of_handler = n->context != NULL && strstr(n->context, HANDLER) != NULL;
 	if (n->context == NULL)
 		return;
 	put(t->context, 0, sizeof(t->context), n->context);

@@ -12,6 +12,7 @@
 
 struct run_told {
 	uint64_t n; /* notices, also those that are not kept */
+	bool of_handler; /* its error is that of a handler which was called */
 	size_t notices_len;
 	char notices[TOLD_NOTICES * TOLD_NOTICE_MAX / 3];
 	char context[TOLD_CONTEXT_MAX];

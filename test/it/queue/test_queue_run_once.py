@@ -199,3 +199,21 @@ def test_a_look_that_waits_for_a_lock(qbouncer, db, direct):
         direct.execute("SELECT pg_advisory_unlock(9)")
         (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20 s'" % job["job"])
         assert (end["state"], end["attempt"]) == ("done", "1"), end
+
+
+def test_it_has_a_handler_by_now(cluster, qbouncer, db, direct):
+    """What the handler says of its own is not said of the payload, as long as the proxy takes it for SQL: it is tried again."""
+    with Relay(cluster.port) as relay:
+        proxy = qbouncer(databases={db: "host=127.0.0.1 port=%d" % relay.port}, server_tls_sslmode="disable")
+        with proxy.wire(db) as c:
+            c.simple("""CREATE SCHEMA app; CREATE FUNCTION app.later(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+                BEGIN RETURN 1 / ((queue.current_job() ->> 'attempt')::int / 3); END $$""")
+            tag(c, "QUEUE CREATE work WITH (run = sql, retry = 'fixed 1ms', max_attempts = 5, retain_done = '1 h')")
+            (job,) = c.rows("QUEUE RUN 'SELECT 1' ON work RETURNING JOB")
+            c.rows("QUEUE AWAIT '%s' WAIT '10 s'" % job["job"])
+            relay.arm(b"queue._runs()", "held")
+            direct.execute("SELECT queue.alter('work', '{handler}', '{app.later}', '{run}')")
+            direct.execute("SELECT queue.push('work', '1'::jsonb)")
+            wait_for(lambda: value(direct, "SELECT count(*) FROM queue.q_work WHERE state <> 'dead'") == 0, "its end", timeout=30)
+            relay.release()
+            assert value(direct, "SELECT state || attempt FROM queue.a_work WHERE id = 2") == "done3"
