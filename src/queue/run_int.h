@@ -51,6 +51,8 @@ bool outcome_is_of_lease(const struct pg_error *err);
 void outcome_failed(struct slot *s, const struct pg_error *err);
 /* The answer to DONE or FAIL. */
 void outcome_said(struct slot *s, const struct pg_error *err);
+/* Its job has been here, at this very attempt, and it could not be said that it had failed: that is said now. */
+bool outcome_had_failed(struct slot *s);
 
 /* run_alone.c. A row of the look: the statement, and behind it its values. false: memory. */
 MUST_CHECK bool alone_add(struct alone **p, const struct wire_col *col);

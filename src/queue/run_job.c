@@ -225,17 +225,20 @@ static bool submit_batch(struct slot *s)
 	return s->task != NULL;
 }
 
-/* All that it has, or the first of them. */
+/* All that it has, or the first of them. false: nothing of it runs. */
 static bool submit(struct slot *s)
 {
 	struct batch_job job;
 
-	if (batch_left(&s->batch) > 1 && !s->batch.each && s->queue->batch > 1)
+	if (batch_left(&s->batch) > 1 && !s->batch.each && s->queue->batch > 1 &&
+		loop_now() >= s->queue->each_until)
 		return submit_batch(s);
 	if (!batch_next(&s->batch, &job))
 		return false;
 	util_strlcpy(s->token, job.token, sizeof(s->token));
 	s->attempt = job.attempt;
+	if (outcome_had_failed(s))
+		return false;
 	if (submit_run(s))
 		return true;
 	worker_give_back(s->worker, s->token);
@@ -254,7 +257,7 @@ void job_run(struct slot *s)
 	s->timeout = s->queue->timeout;
 	if (submit(s))
 		slots_begin_one();
-	else
+	else if (s->state == SLOT_RUNS)
 		slot_rest(s, REST);
 }
 

@@ -12,6 +12,9 @@
 #include "queue_int.h"
 #include "run_int.h"
 
+#define EACH_FOR                                                                                   \
+	(60 * USEC_SEC) /* jobs are done each by itself, where some that were done together lost their server */
+
 /* What the job is told to have failed with. */
 static void keep_error(struct slot *s, const struct pg_error *err)
 {
@@ -40,11 +43,54 @@ void outcome_let_go(void *arg, const char *token)
 	worker_give_back(s->worker, token);
 }
 
+/* --- an attempt that took the server with it --- */
+
+static bool is_of_connection(const struct pg_error *err)
+{
+	return strncmp(err->sqlstate, "08", 2) == 0 || strncmp(err->sqlstate, "57P", 3) == 0;
+}
+
+/* Nobody can be told now: the job is given back as if nothing had been, and may even have its attempts of before, when the
+ * server has forgotten its lease. So it is remembered here, or it would bring down the server again and again. */
+static void remember_fallen(struct slot *s)
+{
+	struct run_queue *q = s->queue;
+	struct fallen *f = &q->fallen[q->n_fallen++ % FALLEN_MAX];
+
+	f->attempt = s->attempt;
+	if (!token_job(s->token, f->job))
+		f->job[0] = '\0';
+}
+
+bool outcome_had_failed(struct slot *s)
+{
+	struct pg_error err;
+	char job[TOKEN_MAX];
+
+	if (s->queue->n_fallen == 0 || !token_job(s->token, job))
+		return false;
+	for (size_t i = 0; i < FALLEN_MAX; i++) {
+		struct fallen *f = &s->queue->fallen[i];
+
+		if (f->attempt != s->attempt || strcmp(f->job, job) != 0)
+			continue;
+		f->job[0] = '\0';
+		pg_error_set(&err, "08006", "its server was lost, and then nobody could be told");
+		pg_error_detail(&err, "This attempt is that one: it was not begun again.");
+		s->started = true;
+		outcome_failed(s, &err);
+		return true;
+	}
+	return false;
+}
+
 /* All is as it was before; who is to blame is found when each is run by itself. */
 static void batch_failed(struct slot *s, const struct pg_error *err)
 {
 	bool lost = batch_drop_lost(&s->batch, outcome_let_go, s) > 0;
 
+	if (s->started && is_of_connection(err))
+		s->queue->each_until = loop_now() + EACH_FOR;
 	if (!lost && !s->started) {
 		slots_say(s->queue, err->message);
 		slot_rest(s, REST);
@@ -160,6 +206,8 @@ void outcome_said(struct slot *s, const struct pg_error *err)
 	} else if (err != NULL && say_plainly(s, err)) {
 		return;
 	} else if (err != NULL) {
+		if (is_of_connection(err))
+			remember_fallen(s);
 		worker_give_back(s->worker, s->token);
 	}
 	if (err != NULL)

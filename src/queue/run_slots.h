@@ -74,6 +74,13 @@ struct slot {
 	char error[sizeof(struct pg_error) + sizeof(struct run_told)];
 };
 
+/* An attempt that has failed, and that could not be said: its server fell with it. */
+struct fallen {
+	char job[TOKEN_MAX]; /* or "" */
+	int attempt;
+};
+#define FALLEN_MAX 16 /* of a queue: the last ones */
+
 struct run_queue {
 	struct run_queue *prev, *next;
 	struct qdb *db;
@@ -85,6 +92,9 @@ struct run_queue {
 	enum qpayload payload;
 	usec_t timeout; /* 0: none */
 	int batch;      /* so many jobs are done together */
+	usec_t each_until; /* not until then, as the server was lost with some that were */
+	struct fallen fallen[FALLEN_MAX];
+	unsigned n_fallen; /* since ever */
 	usec_t said_at;
 	uint64_t done, failed, again; /* attempts that have ended */
 	usec_t ran;

@@ -1,9 +1,12 @@
 """Jobs that run by themselves, and what outlives what: a server its proxy, a proxy its lease. A job never runs twice at once."""
 
+import os
 import signal
 
+import psycopg
 import pytest
 
+from pgcluster import Cluster
 from proxy import wait_for
 from queuetest import tag
 from relay import Relay
@@ -217,3 +220,59 @@ def test_it_has_a_handler_by_now(cluster, qbouncer, db, direct):
             wait_for(lambda: value(direct, "SELECT count(*) FROM queue.q_work WHERE state <> 'dead'") == 0, "its end", timeout=30)
             relay.release()
             assert value(direct, "SELECT state || attempt FROM queue.a_work WHERE id = 2") == "done3"
+
+
+# --- a job that takes the server with it ---
+
+
+@pytest.fixture(scope="module")
+def private():
+    """It may be killed."""
+    with Cluster() as one:
+        one.psql("CREATE ROLE app LOGIN")
+        yield one
+
+
+def looks(cluster, db, sql):
+    """As soon as it is there."""
+    def look():
+        try:
+            with psycopg.connect(cluster.dsn(db), autocommit=True) as c:
+                return c.execute(sql).fetchone()
+        except psycopg.OperationalError:
+            return None
+    return wait_for(look, "the server", timeout=30)
+
+
+@pytest.mark.parametrize("flushed", [True, False], ids=["flushed", "forgotten"])
+@pytest.mark.parametrize("kind", ["sql", "no transaction", "handler", "batch"])
+def test_it_takes_the_server_with_it(qbouncer, private, kind, flushed):
+    """Each time it runs. Its failure cannot be said then, and the server may have forgotten that it was taken: attempts count all the same,
+    and it is dead in the end. The others that were done together with it are done."""
+    db = private.createdb(owner="app")
+    proxy = qbouncer(databases={"*": "host=%s port=%d" % (private.socket_dir, private.port)}, server_login_retry=0.1, queue_rescan="200ms")
+    with proxy.wire(db) as c:
+        c.simple("""CREATE SCHEMA app; CREATE TABLE app.done (n int); CREATE FUNCTION app.handler(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+            IF payload = '2' THEN PERFORM pg_sleep(600); END IF; INSERT INTO app.done VALUES (payload::int); END $$""")
+        tag(c, "QUEUE CREATE work WITH (%s, retry = 'fixed 1ms', max_attempts = 2)" % {"handler": "handler = 'app.handler'", "batch": "handler = 'app.handler', handler_batch = 10"}.get(kind, "run = sql"))
+        if kind in ("sql", "no transaction"):
+            tag(c, "QUEUE RUN 'SELECT pg_sleep(600)' ON work" + (" NO TRANSACTION" if kind != "sql" else ""))
+        else:
+            tag(c, "QUEUE PUSH work " + ("'1', '2', '3'" if kind == "batch" else "'2'"))
+    crashes = 0
+    while looks(private, db, "SELECT count(*) FROM queue.q_work WHERE state = 'dead'") == (0,):
+        pid, = looks(private, db, "SELECT coalesce(min(pid), 0) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query !~ 'PgSleep'")
+        if not pid:
+            continue
+        if flushed:
+            looks(private, db, "SELECT pg_switch_wal()")
+            private.psql("CHECKPOINT")
+        os.kill(pid, signal.SIGKILL)
+        crashes += 1
+        assert crashes <= 5, "it goes on and on"
+        wait_for(lambda: looks(private, db, "SELECT pid FROM pg_stat_activity WHERE pid = %d UNION ALL SELECT 0 LIMIT 1" % pid) == (0,), "its end")
+    assert crashes >= 2
+    if kind == "batch":
+        wait_for(lambda: looks(private, db, "SELECT array_agg(n ORDER BY n) FROM app.done") == ([1, 3],), "the others")
+    proxy.stop()
+    private.dropdb(db)
