@@ -48,7 +48,7 @@ void task_settings_key(const struct task_settings *s, struct buf *key);
 
 /* How long its answer may take: queue_engine_timeout, much longer, or whatever query_timeout says. The first two end
  * with 08007, unless the server says that the statement waits for a lock or for a standby. BESIDE: as UNLIMITED, and its
- * server is none of those that clients may have. */
+ * server is none of those that clients of its pool may have; where a limit is for several pools, one is left to clients. */
 enum task_time { TASK_BRIEF, TASK_SLOW, TASK_UNLIMITED, TASK_BESIDE };
 
 /* SQL of a client's is in it that may have left something in the session: what is there is discarded. */
@@ -89,6 +89,8 @@ struct task_spec {
 
 /* NULL without memory: done() is not called then. Never calls back before it returns. */
 MUST_CHECK struct task *task_submit(struct pool *pool, const struct task_spec *spec);
+/* One of BESIDE has ended: another one, of whatever pool, may have its place. */
+void tasks_look_again(void);
 /* Not interested any more: no further callback. A statement that already runs ends by itself.
  * Returns true when it was never sent. */
 bool task_drop(struct task **p);

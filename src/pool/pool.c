@@ -379,6 +379,31 @@ static void serve_greeting(struct pool *p)
 		pool_all.calls->welcome(c);
 }
 
+/* So many of them, where there may be so many servers in all: each process has its part. One server alone is for all. */
+static bool beside_is_full(unsigned used, int max)
+{
+	unsigned part = max > 1 ? (unsigned)(max - 1) / (unsigned)team_size() : 0;
+
+	return max > 1 && used >= (part > 0 ? part : 1);
+}
+
+/* What runs beside the clients, for however long, leaves them one of the servers that there may be of the database, and of
+ * the user. */
+static bool leaves_none(const struct pool *p)
+{
+	int user_max = account_limits(p->account)->max_servers;
+	unsigned of_db = 0, of_user = 0;
+
+	if (p->db->max_connections == 0 && user_max == 0)
+		return false;
+	for (const struct database *db = route_first(); db != NULL; db = db->next)
+		for (const struct pool *other = db->pools; other != NULL; other = other->next) {
+			of_db += db == p->db ? beside(other) : 0;
+			of_user += other->account == p->account ? beside(other) : 0;
+		}
+	return beside_is_full(of_db, p->db->max_connections) || beside_is_full(of_user, user_max);
+}
+
 /* The longest waiting task that can have a server now, and that server; NULL: none. Of those up to
  * `seen` it is known that they wait for theirs. */
 static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct server **ret)
@@ -399,6 +424,10 @@ static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct
 
 		if (t->seq <= *seen)
 			continue;
+		if (t->time == TASK_BESIDE && leaves_none(p)) {
+			left++; /* there are few of them */
+			continue;
+		}
 		*ret = one != NULL && t->kind != 0 ? affinity_choose(t, now) : one;
 		if (*ret != NULL)
 			return t;
@@ -436,14 +465,19 @@ static bool serve_tasks(struct pool *p, usec_t now)
 	return any;
 }
 
-static usec_t on_held_tick(void *arg, usec_t now)
+void tasks_look_again(void)
 {
-	(void)arg;
-	(void)now;
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
 			if (p->n_tasks > 0)
 				pool_mark_ready(p);
+}
+
+static usec_t on_held_tick(void *arg, usec_t now)
+{
+	(void)arg;
+	(void)now;
+	tasks_look_again();
 	return USEC_NEVER;
 }
 

@@ -111,4 +111,5 @@ void slots_end_one(void)
 					if (s->state == SLOT_ASIDE)
 						s->at = loop_now();
 	slots_look();
+	tasks_look_again();
 }

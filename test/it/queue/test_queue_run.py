@@ -314,6 +314,27 @@ def test_clients_have_their_connections(qbouncer, db, direct):
         all_done(direct)
 
 
+@pytest.mark.parametrize("limit", ["max_db_connections", "max_user_connections"])
+def test_the_last_connection_is_for_clients(qbouncer, db, direct, limit):
+    """The others are all for jobs, if there are so many; when one has ended the next one runs."""
+    proxy = qbouncer(queue_run_pool_size=4, **{limit: 3})
+    with proxy.wire(db) as c:
+        c.simple(NOTE + "; CREATE FUNCTION app.wait(payload jsonb) RETURNS void LANGUAGE sql AS 'SELECT pg_advisory_xact_lock_shared((payload #>> ''{}'')::int8)'")
+        for n in range(4):
+            direct.execute("SELECT pg_advisory_lock(%s)", [n])
+        tag(c, "QUEUE CREATE mail WITH (handler = 'app.wait')")
+        tag(c, "QUEUE PUSH mail '0', '1', '2', '3'")
+        wait_for(lambda: sorted(r["state"] for r in proxy.console("SHOW RUNNING")) == ["running", "running", "waiting", "waiting"], "two that run")
+        for n in range(3):
+            with proxy.wire(db) as other:
+                assert other.rows("SELECT %d AS n" % n)[0]["n"] == str(n)
+        waits = "SELECT objid::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        for left in 4, 3, 2, 1:
+            at = wait_for(lambda left=left: (lambda got: got if len(got) == min(left, 2) else None)(direct.execute(waits).fetchall()), "those that run")
+            direct.execute("SELECT pg_advisory_unlock(%s)", at[0])
+            wait_for(lambda left=left: value(direct, "SELECT count(*) FROM queue.q_mail") == left - 1, "the end of one", timeout=5)
+
+
 def test_sql(runner, direct):
     _, c = runner
     tag(c, "QUEUE CREATE mail WITH (run = sql, retain_done = '1 h', max_attempts = 1)")
