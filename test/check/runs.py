@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""The checker of jobs that run by themselves: handlers, one by one and with handler_batch, and SQL. Pushers commit jobs and
-roll some back, handlers fail, ask to be called again and push further jobs, while proxies are killed with -9, backends are
-terminated, and connections are cut before their answers or go silent. In the history that is there in the end each job that
-was committed has its effect once.
+"""The checker of jobs that run by themselves: handlers, one by one and with handler_batch, and SQL, in a transaction and
+without. Pushers commit jobs and roll some back, handlers fail, ask to be called again and push further jobs, while proxies
+are killed with -9 or stopped for a while, backends are terminated, and connections are cut before their answers or go
+silent. In the history that is there in the end each job that was committed has its effect once, and never did a job run
+twice at once.
 
     /usr/bin/python3 test/check/runs.py --build DIR --seconds 300
+    /usr/bin/python3 test/check/runs.py --build DIR --seconds 300 --crashes     backends are killed: the server recovers
 
 For:     the command line and test/it/queue/test_run_checker.py.
 Must not know: how anything is done.
@@ -15,6 +17,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -37,9 +40,11 @@ QUEUES = {
     "few": "handler = 'public.act', handler_batch = 20, max_running = 7, timeout = '300 ms', " + RETRY,
     "single": "handler = 'public.act', handler_batch = 5, single_consumer = true, " + RETRY,
     "stated": "run = sql, " + RETRY,
+    "alone": "run = sql, " + RETRY,     # NO TRANSACTION
 }
 SETTINGS = {**check.SETTINGS, "queue_hold_lease": "2s", "queue_run_pool_size": 4}
 WAITING = 400    # jobs at most, so that the end is near
+STOPPED = (0.2, 5)    # seconds that a proxy is stopped; its leases last for 2
 
 # What a job does, beside its work for a moment: all of it is part of the transaction of its DONE. "moods" of a payload are
 # those of its first attempts.
@@ -47,12 +52,23 @@ SETUP = """
 CREATE TABLE pushed (uid text PRIMARY KEY, queue text);
 CREATE TABLE effects (uid text, attempt int);
 CREATE TABLE asked (uid text);
+CREATE SEQUENCE overlapped;   -- which no rollback takes back
+-- Holds what nobody else can have who does the same at the same time.
+CREATE FUNCTION is_here(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended(payload ->> 'uid', 0)) THEN
+        PERFORM nextval('overlapped');
+    END IF;
+END $$;
 CREATE FUNCTION act(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     job CONSTANT jsonb := queue.current_job();
     mood CONSTANT text := payload -> 'moods' ->> (job ->> 'attempt')::int - 1;
     child CONSTANT text := payload ->> 'uid' || ' child';
 BEGIN
+    IF job ->> 'queue' IN ('one', 'stated') THEN
+        PERFORM is_here(payload);
+    END IF;
     PERFORM pg_sleep(random() * CASE mood WHEN 'long' THEN 0.5 ELSE 0.005 END);
     IF mood = 'again' THEN
         INSERT INTO asked VALUES (payload ->> 'uid');
@@ -68,6 +84,15 @@ BEGIN
         PERFORM queue.push('many', jsonb_build_object('uid', child, 'moods', '[]'::jsonb));
     END IF;
     RETURN to_jsonb(payload ->> 'uid');
+END $$;
+-- It may be carried out more than once.
+CREATE FUNCTION act_alone(payload jsonb, mood text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM is_here(payload), pg_sleep(random() * CASE mood WHEN 'long' THEN 0.5 ELSE 0.005 END);
+    INSERT INTO effects SELECT payload ->> 'uid', 0 WHERE NOT EXISTS (SELECT FROM effects WHERE uid = payload ->> 'uid');
+    IF mood = 'gone' AND random() < 0.7 THEN
+        PERFORM pg_terminate_backend(pg_backend_pid());
+    END IF;
 END $$
 """
 MOODS = ("good",) * 30 + ("bad", "again", "long", "parent", "gone")
@@ -102,7 +127,9 @@ class Runs:
         self.random = random.Random(seed)
         self.over = threading.Event()
         self.threads, self.wrong = [], []
-        self.counts = {"kill": 0, "terminate": 0, "cut": 0, "silent": 0}
+        self.counts = {"kill": 0, "stop": 0, "terminate": 0, "crash": 0, "cut": 0, "silent": 0}
+        self.asleep, self.until = None, 0   # a proxy that is stopped, and how long
+        self.crash_after = None             # seconds: backends are killed, too
         say("seed %r" % seed)
 
     def setup(self):
@@ -136,6 +163,9 @@ class Runs:
             conn.execute("INSERT INTO pushed VALUES (%s, %s)", (uid, queue))
             if queue == "stated":
                 conn.execute("SELECT queue.run('stated', 'SELECT act($1::jsonb)', jsonb_build_array(%s::jsonb))", (payload,))
+            elif queue == "alone":
+                conn.execute("SELECT queue.run('alone', 'SELECT act_alone($1, $2)', jsonb_build_array(%s::jsonb, %s::text), no_transaction => true)",
+                             (payload, moods[0]))
             else:
                 conn.execute('SELECT queue.push(%s, %s, "group" => %s)', (queue, payload, rng.choice((None, None, "g1", "g2"))))
         conn.execute("ROLLBACK" if rng.random() < 0.15 else "COMMIT")
@@ -177,7 +207,27 @@ class Runs:
         self.relay.arm(None, how)
         self.counts["cut" if how == "cut" else "silent"] += 1
 
+    def crash(self, direct):
+        """All backends end, and what was not written to the log of the server is gone."""
+        (pid,) = direct.execute("SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+                                " ORDER BY random() LIMIT 1", (self.db,)).fetchone() or (0,)
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            self.counts["crash"] += 1
+
+    def stop_one(self):
+        self.asleep = self.random.choice(self.proxies)
+        self.until = time.monotonic() + self.random.uniform(*STOPPED)
+        self.asleep.signal(signal.SIGSTOP)
+        self.counts["stop"] += 1
+
+    def wake(self):
+        if self.asleep:
+            self.asleep.signal(signal.SIGCONT)
+        self.asleep = None
+
     def kill_one(self):
+        self.wake()
         proxy = self.random.choice(self.proxies)
         proxy.kill()
         proxy.start()
@@ -186,9 +236,21 @@ class Runs:
 
     def mishaps(self, seconds):
         until, kill_at = time.monotonic() + seconds, time.monotonic() + 3
+        crash_at = time.monotonic() + self.crash_after if self.crash_after else float("inf")
         while time.monotonic() < until:
-            with psycopg.connect(self.where(), autocommit=True) as direct:
-                self.terminate_one(direct)
+            try:
+                with psycopg.connect(self.where(), autocommit=True) as direct:
+                    self.terminate_one(direct)
+                    if time.monotonic() > crash_at:
+                        self.crash(direct)
+                        crash_at = time.monotonic() + self.random.uniform(0.5, 2) * self.crash_after
+            except psycopg.OperationalError:
+                if not self.crash_after:
+                    raise
+            if self.asleep and time.monotonic() > self.until:
+                self.wake()
+            elif not self.asleep and self.random.random() < 0.1:
+                self.stop_one()
             if self.relay and self.random.random() < 0.3:
                 self.lose_one()
             if time.monotonic() > kill_at:
@@ -199,6 +261,7 @@ class Runs:
     # --- the verdict ------------------------------------------------------------------------------
 
     def end(self):
+        self.wake()
         self.over.set()
         for t in self.threads:
             t.join(60)
@@ -228,9 +291,12 @@ class Runs:
             ends = [r for q in QUEUES for r in direct.execute("SELECT %s, state FROM queue.a_%s" % (uid, q)).fetchall()]
             of_queue = dict(direct.execute("SELECT queue, count(*) FROM pushed GROUP BY 1").fetchall())
             asked, = direct.execute("SELECT count(*) FROM asked").fetchone()
+            overlaps, = direct.execute("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM overlapped").fetchone()
             together, = direct.execute("SELECT count(*) FROM (SELECT FROM effects GROUP BY xmin::text HAVING count(*) > 1) AS x").fetchone()
         said = self.wrong + judge(pushed, effects, ends, left)
         said += ["nothing: no job of %s" % q for q in QUEUES if q not in of_queue]
+        if overlaps:
+            said.append("overlap: %d times a job ran that ran already" % overlaps)
         if together == 0:
             said.append("nothing: never were two jobs done together")
         self.say("%d jobs, %d asked to be called again, %d batches; %s" % (
@@ -252,6 +318,7 @@ def main():
     p.add_argument("--build", default=os.environ.get("QB_BUILD", "."), help="where qbouncer is")
     p.add_argument("--seconds", type=float, default=300)
     p.add_argument("--seed", default=str(random.randrange(10 ** 6)))
+    p.add_argument("--crashes", action="store_true", help="kill backends, so that the server recovers")
     a = p.parse_args()
     with Cluster() as pg:
         pg.psql("CREATE ROLE app LOGIN; CREATE ROLE admin LOGIN")
@@ -265,6 +332,7 @@ def main():
             for proxy in proxies:
                 proxy.start()
             runs = Runs(proxies, db, lambda: pg.dsn(db), a.seed, relay)
+            runs.crash_after = 8 if a.crashes else None
             runs.run(a.seconds)
             said = runs.verdict()
             for proxy in proxies:

@@ -54,7 +54,7 @@ def test_a_short_run(qbouncer, db, cluster):
 
 PLANTED = "results := results || outcome::text;"
 INSTEAD = """results := results || outcome::text;
-    IF random() < 0.1 THEN
+    IF random() < 0.5 THEN
         done := done[1:cardinality(done) - 1];
         results := results[1:cardinality(results) - 1];
     END IF;"""
