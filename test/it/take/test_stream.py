@@ -496,3 +496,20 @@ def test_lag_is_woken_by_timer(c, qproxy, db):
     assert error(c, "QUEUE TAKE jobs LAG '1 s'").sqlstate == "0A000"
     assert error(c, "QUEUE TAKE orders FOR bi LAG 'soon'").sqlstate == "22007"
     tag(c, "QUEUE DROP jobs")
+
+
+@pytest.mark.parametrize("payload", ["jsonb", "text"])
+def test_made_anew_by_somebody_else(c, qproxy, db, direct, payload):
+    """What the program knows of the stream is not so any more: it asks by the name, and gets what there is."""
+    for n in (1, 2):
+        tag(c, "QUEUE PUSH orders '%d'" % n)
+        token, payloads = take(c)
+        assert payloads == [str(n)] and tag(c, "QUEUE DONE '%s'" % token) == "UPDATE 1"
+    with direct.transaction():
+        direct.execute("SET LOCAL ROLE app; SET LOCAL qbouncer.tell = 'nobody'")        # and the program is not told
+        direct.execute("SELECT queue.drop('orders', notify => false)")
+        direct.execute("SELECT queue.create('orders', false, '{kind,payload}', %s)", ("{stream,%s}" % payload,))
+        direct.execute("SELECT queue.subscribe('bi', 'orders')")
+        direct.execute("SELECT queue.push('orders', '\"new\"'::%s, notify => false)" % payload)
+    rows = c.rows("QUEUE TAKE orders FOR bi")
+    assert [r["payload"] for r in rows] == ['"new"'] and tag(c, "QUEUE DONE '%s'" % rows[0]["token"]) == "UPDATE 1"
