@@ -60,7 +60,8 @@ def _markdown(table, facts=(), main=()):
     marks = ["---" if _is_text(cells, i) else "---:" for i in range(len(head))]
     lines = ["## " + table.title, "", textwrap.fill(table.text, 100), ""]
     if table.part:
-        lines += ["This part alone: `test/bench/run.py %s`.%s" % (table.part, _of(facts, main)), ""]
+        lines += [textwrap.fill("This part alone: `test/bench/run.py %s`.%s" % (table.part, _of(facts, main)), 116,
+                                break_on_hyphens=False), ""]
     lines += ["| " + " | ".join(head) + " |", "|" + "|".join(marks) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
