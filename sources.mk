@@ -545,6 +545,7 @@ qb_doc = \
 	doc/decisions/040-publications.md \
 	doc/decisions/041-empty-before-it-runs.md \
 	doc/decisions/042-filters-of-takes.md \
+	doc/decisions/043-take-of-a-stream.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
