@@ -924,6 +924,7 @@ qb_dialogues = \
 	test/scenario/finish/done_in_transaction.dlg \
 	test/scenario/finish/done_locked.dlg \
 	test/scenario/finish/done_lost_late_take.dlg \
+	test/scenario/finish/done_lost_stream.dlg \
 	test/scenario/finish/hold.dlg \
 	test/scenario/finish/hold_cancelled.dlg \
 	test/scenario/finish/hold_extended.dlg \

@@ -253,6 +253,7 @@ CREATE TABLE queue.subscriptions (
 	lane int4 NOT NULL DEFAULT 0 CHECK (lane >= 0 AND lane < lanes),
 	ends pg_snapshot,		-- parallel was changed: this lane reads so far, and then goes
 	waits bool NOT NULL DEFAULT false,	-- ... and this one begins when those are gone
+	sought int8,			-- SEEK has taken away what was out, up to this delivery
 	CHECK (ends IS NULL OR NOT waits),
 	UNIQUE (stream, name, owner, lanes, lane),
 	UNIQUE (number, owner)
@@ -333,7 +334,7 @@ CREATE INDEX ON queue.retries (sub, delivery) WHERE delivery IS NOT NULL;
 CREATE INDEX ON queue.retries (sub, due_at, id) WHERE dead;
 REVOKE ALL ON queue.subscriptions, queue.positions, queue.deliveries, queue.retries FROM PUBLIC;
 -- None has DELETE, or UPDATE of a whole table: with it LOCK TABLE would stop everybody. See queue._gone.
-GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time, lost_at, lost_id, max_attempts, retry, ends, waits) ON queue.subscriptions TO PUBLIC;
+GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time, lost_at, lost_id, max_attempts, retry, ends, waits, sought) ON queue.subscriptions TO PUBLIC;
 GRANT SELECT, INSERT, UPDATE (seq, s1, s2, floor, early, last, delivery, at, delivered, rate) ON queue.positions TO PUBLIC;
 GRANT SELECT, INSERT, UPDATE (token, attempt, lease_until, taken_at, worker, error, proxy) ON queue.deliveries TO PUBLIC;
 GRANT SELECT, INSERT, UPDATE (sub, due_at, dead, delivery, attempt, together, error) ON queue.retries TO PUBLIC;

@@ -171,6 +171,7 @@ BEGIN
 			('subscriptions', 'lane', 'Which part: of the groups, or of the events without one.'),
 			('subscriptions', 'ends', 'parallel was changed: it reads what is visible here, and then goes.'),
 			('subscriptions', 'waits', 'It begins when those are gone.'),
+			('subscriptions', 'sought', 'SEEK has taken away what was out, up to this delivery.'),
 			('retries', 'sub', 'Number of the subscription.'),
 			('retries', 'id', 'Of the event.'),
 			('retries', 'owner', 'That of the subscription.'),

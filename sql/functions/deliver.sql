@@ -32,6 +32,18 @@ BEGIN
 END
 $$;
 
+-- For the proxy, in a row with the token and without an id that stands before the events: how long the lease lasts since the
+-- statement was begun, as a text of milliseconds. NULL: nobody asks for it.
+CREATE OR REPLACE FUNCTION queue._lasts(d queue.deliveries) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN current_setting('qbouncer.seed', true) <> ''
+		THEN floor(extract(epoch FROM least(d.lease_until - d.taken_at, interval '1 year')) * 1000)::int8 END;
+END
+$$;
+
 -- What most takes are has a function of each stream (_generate_take_for): of a subscription with one lane, of which nothing is
 -- out or has failed. Everything else goes this way. lane: of a subscription that has several, the number of one. fits: with
 -- WHERE, what fits of what was looked at (sift.sql).
@@ -66,6 +78,7 @@ DECLARE
 	due timestamptz;	-- the first of those that failed by themselves
 	proxied CONSTANT int4 := nullif(current_setting('qbouncer.proxy', true), '');
 	nothing queue._delivered_jsonb;
+	leased queue._delivered_jsonb;	-- its token, and how long it lasts; no event
 BEGIN
 	s := queue._find_stream(q);
 	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = sub AND t.lane = 0 AND t.ends IS NULL;
@@ -263,12 +276,17 @@ BEGIN
 			RETURN;
 		END IF;
 	END IF;
+	leased.token := d.sub || '-d' || d.id || '-' || d.token;
+	leased."out" := queue._lasts(d);
+	IF leased."out" IS NOT NULL THEN
+		RETURN NEXT leased;
+	END IF;
 	RETURN QUERY EXECUTE format('SELECT e.id, $9, $10, $11, e.payload, e.headers, e.key, e."group", e.pushed_at, $12, e.xid::text::int8,
 			NULL::int8, NULL::text FROM queue.' || CASE WHEN u.lanes = 1 THEN '_read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e'
 				ELSE '_read_lane_%s($1, $2, $3, $4, $5, $6, $7, $8, %s, %s) AS e' END, s.number, u.lanes, u.lane)
 			|| CASE WHEN u.blocks THEN ' WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $13 AND r.id = e.id AND r.blocks)' ELSE '' END
 		USING lo, d.s2, CASE WHEN d.early THEN late ELSE '{}' END, d.floor, d.last, d.upto, u.from_time, d.events,
-			d.sub || '-d' || d.id || '-' || d.token, q, d.attempt, d.lease_until, u.number;
+			leased.token, q, d.attempt, d.lease_until, u.number;
 END
 $$;
 
@@ -297,7 +315,7 @@ BEGIN
 		finished := free.numbers IS NULL;
 		FOREACH number IN ARRAY coalesce(free.numbers, '{}') LOOP
 			FOR one IN SELECT * FROM queue._take_long_jsonb(s.name, u.name, lim, least_events, within, lease, who, lag, number, fits, l) LOOP
-				IF one.id IS NOT NULL THEN
+				IF one.token IS NOT NULL THEN
 					RETURN NEXT one;
 				ELSIF one.due_ms = 0 THEN
 					finished := true;
@@ -305,7 +323,7 @@ BEGIN
 					nothing.due_ms := least(nothing.due_ms, one.due_ms);
 				END IF;
 			END LOOP;
-			IF one.id IS NOT NULL THEN
+			IF one.token IS NOT NULL THEN
 				RETURN;
 			END IF;
 		END LOOP;
@@ -423,6 +441,7 @@ BEGIN
 		upto := ends;
 		IF brief THEN
 			d.due_ms := @k@;
+			d."out" := floor(extract(epoch FROM least(coalesce(lease, u.lease), interval '1 year')) * 1000)::int8;
 			RETURN NEXT d;
 			d := NULL;
 		END IF;
@@ -522,19 +541,32 @@ BEGIN
 END
 $$;
 
--- Nothing was changed: is it so, or does an old snapshot say it?
+-- Nothing was changed: is it so, or does an old snapshot say it? The proxy reads the detail when a DONE is repeated of whose end
+-- it has not heard: done and gone.
 CREATE OR REPLACE FUNCTION queue._delivery_lost(number int4, id int8) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+#variable_conflict use_column
+DECLARE
+	u queue.subscriptions;
+	d queue.deliveries;
+	why text;
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('delivery %s-d%s is not there in this transaction', number, id),
 			DETAIL = 'Its snapshot may be older than the delivery, or its lease is over.',
 			HINT = 'TAKE before BEGIN, or use READ COMMITTED; then repeat the transaction.';
 	END IF;
-	RAISE EXCEPTION USING ERRCODE = 'QB001', MESSAGE = format('the lease of delivery %s-d%s is lost', number, id),
-		DETAIL = 'It is over, or the delivery is done, or the subscription was moved.',
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = $1;
+	SELECT * INTO d FROM queue.deliveries AS t WHERE t.sub = $1 AND t.id = $2;
+	why := CASE WHEN u.number IS NULL THEN 'The subscription is gone, or parallel was changed.'
+		WHEN d.lease_until <= clock_timestamp() AND d.token ~ '^[0-9a-f]' THEN format('It was over at %s.', d.lease_until)
+		WHEN d.id IS NOT NULL THEN 'It was over, or given back; its events are delivered again.'
+		WHEN $2 <= u.sought THEN 'The subscription was moved by SEEK.'
+		WHEN $2 <= (SELECT max(p.delivery) FROM queue.positions AS p WHERE p.sub = $1) THEN 'The delivery is done and gone.'
+		ELSE 'There has never been such a delivery.' END;
+	RAISE EXCEPTION USING ERRCODE = 'QB001', MESSAGE = format('the lease of delivery %s-d%s is lost', $1, $2), DETAIL = why,
 		HINT = 'Roll back what was done for it: its events are delivered again, unless they are done.';
 END
 $$;

@@ -303,6 +303,7 @@ DECLARE
 	most int4;
 	ids int8[];
 	d queue.deliveries;
+	leased queue._delivered_jsonb;
 BEGIN
 	PERFORM queue._must_select(s);
 	SELECT r.together INTO most FROM queue.retries AS r WHERE r.sub = u.number AND NOT r.dead AND r.delivery IS NULL
@@ -328,7 +329,12 @@ BEGIN
 	UPDATE queue.retries AS r SET delivery = d.id WHERE r.sub = d.sub AND r.id = ANY (ids);
 	p.delivery := d.id;
 	p := queue._move(p, u, 0, false);
-	RETURN QUERY SELECT r.id, d.sub || '-d' || d.id || '-' || d.token, s.name, r.attempt + 1, r.payload_jsonb, r.headers, r.key, r."group",
+	leased.token := d.sub || '-d' || d.id || '-' || d.token;
+	leased."out" := queue._lasts(d);
+	IF leased."out" IS NOT NULL THEN
+		RETURN NEXT leased;
+	END IF;
+	RETURN QUERY SELECT r.id, leased.token, s.name, r.attempt + 1, r.payload_jsonb, r.headers, r.key, r."group",
 			r.pushed_at, d.lease_until, r.xid::text::int8, NULL::int8, NULL::text
 		FROM queue.retries AS r WHERE r.sub = d.sub AND r.delivery = d.id ORDER BY r.id;
 END

@@ -157,6 +157,7 @@ SET enable_bitmapscan = off
 AS $$
 DECLARE
 	there int4;
+	leased queue._delivered_jsonb;
 BEGIN
 	EXECUTE format('SELECT count(*) FROM (%s) AS c', queue._each_of_ring(s.number, 'SELECT FROM @e@ WHERE id = ANY ($1)', ' UNION ALL '))
 		INTO there USING d.chosen;
@@ -165,11 +166,16 @@ BEGIN
 			DETAIL = format('It had %s events, of which there are %s.', d.events, there),
 			HINT = format('Go on behind them: QUEUE SEEK %I ON %I TO ...;', u.name, s.name);
 	END IF;
+	leased.token := d.sub || '-d' || d.id || '-' || d.token;
+	leased."out" := queue._lasts(d);
+	IF leased."out" IS NOT NULL THEN
+		RETURN NEXT leased;
+	END IF;
 	RETURN QUERY EXECUTE format('SELECT e.id, $2, $3, $4, e.payload, e.headers, e.key, e."group", e.pushed_at, $5, e.xid::text::int8,
 				NULL::int8, NULL::text
 			FROM %s AS e WHERE NOT $6 OR NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $7 AND r.id = e.id AND r.blocks)
 			ORDER BY e.id', queue._reader(s.number, u, NULL, '$1'))
-		USING d.chosen, d.sub || '-d' || d.id || '-' || d.token, s.name, d.attempt, d.lease_until, u.blocks, u.number;
+		USING d.chosen, leased.token, s.name, d.attempt, d.lease_until, u.blocks, u.number;
 END
 $$;
 

@@ -475,8 +475,8 @@ BEGIN
 		SELECT * INTO was FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
 		INSERT INTO queue._gone VALUES ('positions', u.number);
 		-- the place is not that of the subscription, which a later row of it would forget: it is said with "last" and "floor"
-		UPDATE queue.subscriptions SET from_id = place.from_id, from_time = place.from_time, lost_at = NULL, lost_id = NULL, waits = false
-			WHERE number = u.number;
+		UPDATE queue.subscriptions SET from_id = place.from_id, from_time = place.from_time, lost_at = NULL, lost_id = NULL, waits = false,
+				sought = coalesce(was.delivery, 0) WHERE number = u.number;
 		IF u.lane = 0 OR starts[u.lane + 1] <> starts[1] THEN
 			PERFORM queue._tell_gone(s.number, place.from_id, place.from_time, place.s1, place.s2, place.last);
 		END IF;

@@ -1,6 +1,7 @@
 /*
  * The rows of a delivery. Its token, and whatever else is the same of all its events, the database says once: in a row
- * without an id that stands before the others, and has the number of the stream. Clients get it with each event.
+ * without an id that stands before the others, and has the number of the stream. Clients get it with each event. Without
+ * that number it has the token, and how long the lease lasts, and nothing else.
  *
  * Must not know: who asks.
  */
@@ -31,6 +32,7 @@ void delivery_forget(struct delivery *d)
 	mem_free(d->common);
 	d->common = NULL;
 	d->n = 0;
+	d->lasts = 0;
 	d->token[0] = '\0';
 }
 
@@ -81,9 +83,13 @@ bool delivery_row(
 		return true;
 	if (d->token[0] == '\0')
 		wire_col_copy(&cols[DELIVERY_token], d->token, sizeof(d->token));
-	if (event)
+	if (event) {
 		add_event(d, cols);
-	else if (!note_common(d, body, len))
+		return false;
+	}
+	if (!wire_col_number(&cols[DELIVERY_out], &d->lasts))
+		d->lasts = 0;
+	if (cols[DELIVERY_due_ms].len >= 0 && !note_common(d, body, len))
 		d->torn = true;
 	return false;
 }

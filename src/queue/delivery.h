@@ -13,6 +13,7 @@ struct delivery {
 	struct common *common; /* what the events have that come; NULL: each says it */
 	int n;
 	int64_t stream; /* its number; 0: not said */
+	int64_t lasts;  /* ms, its lease since the statement was sent; 0: not said */
 	bool torn; /* a row was not as expected, or there was no memory for it */
 	char token[TOKEN_MAX];
 };

@@ -234,14 +234,16 @@ static void say_unknown(struct pg_error *err, const struct qstmt *q)
 }
 
 /* The same DONE was lost before, and its jobs are gone (queue._why_gone), or in the archive as
- * done. */
+ * done; or its delivery is gone (queue._delivery_lost). */
 static bool was_done(const struct request *r, const struct pg_error *err)
 {
-	static const char done[] = "The job was done at ";
+	static const char *const gone[] = {"The job is finished and gone.", "The job was done at ",
+		"The delivery is done and gone."};
+	bool said = false;
 
-	return r->is_done && strcmp(err->sqlstate, "QB001") == 0 &&
-	       (strcmp(err->detail, "The job is finished and gone.") == 0 ||
-		       strncmp(err->detail, done, sizeof(done) - 1) == 0) &&
+	for (size_t i = 0; i < ARRAY_LEN(gone); i++)
+		said = said || strncmp(err->detail, gone[i], strlen(gone[i])) == 0;
+	return said && r->is_done && strcmp(err->sqlstate, "QB001") == 0 &&
 	       !registry_was_away(r->db) && doubt_is_over(&r->call.jobs);
 }
 

@@ -84,6 +84,7 @@ struct reader {
 	 * note_waiting() */
 	int64_t due_ms;
 	bool out, ours; /* all that it may have out is; and was ended by this transaction */
+	usec_t until;   /* its lease does not end before; 0: not known */
 	char *least, *within, *lag; /* or NULL */
 	struct quiet quiet;         /* WHERE: after a look in vain */
 	int waiting;                /* WHERE: so many lanes have something that has to wait */
@@ -348,6 +349,7 @@ static void lease(struct reader *w)
 	if (l == NULL)
 		return; /* no memory: its time alone ends it */
 	l->tally = tally;
+	l->until = w->until;
 	l->stamped = w->stamp != 0;
 	/* the session came up while it was on its way */
 	if (w->stamp == 0 && registry_stamp(w->db) != 0)
@@ -413,6 +415,8 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 
 	if (delivery_row(&w->got, body, len, cols))
 		note_nothing(w, cols);
+	if (w->got.lasts > 0 && task_sent_at(w->task) != 0)
+		w->until = task_sent_at(w->task) + (usec_t)(w->got.lasts - 1) * USEC_MSEC;
 }
 
 /* Who asked for it has left: the next one need not wait for the end of its lease. */
@@ -446,6 +450,7 @@ static void forget_rows(struct reader *w)
 {
 	give_back_delivery(w);
 	delivery_forget(&w->got);
+	w->until = 0;
 }
 
 static void fail_behind_done(struct reader *w)
