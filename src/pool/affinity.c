@@ -21,6 +21,7 @@
 #define KINDS_MAX      20000 /* of a pool; the oldest is forgotten */
 #define AFFINITIES_MAX 8
 #define LOOK_MAX       8        /* free servers among which a new one is chosen */
+#define WAITING_LOOK   128      /* waiting tasks among which one is looked for */
 #define CROWD          8        /* kinds that a server may have without being thought fuller */
 #define PERIOD         USEC_SEC /* what tasks of a kind have waited counts half after this */
 #define SHARE_OF_KIND  USEC_MSEC
@@ -293,6 +294,22 @@ static bool is_much_emptier(const struct server *s, const struct affinity *h)
 	return true;
 }
 
+/* Others are at home there, and wait for it: it would be taken from them, and learn what another one knows. */
+static bool is_waited_for(const struct server *s, const struct task *by)
+{
+	unsigned left = WAITING_LOOK;
+
+	for (const struct task *t = s->pool->tasks; t != NULL && left > 0; t = t->next, left--) {
+		const struct affinity *h =
+			t != by && t->together != 0 ? find(s->pool, t->kind) : NULL;
+
+		for (unsigned i = 0; h != NULL && i < h->n; i++)
+			if (h->server[i] == s)
+				return true;
+	}
+	return false;
+}
+
 /* Of what is best on one of the engine's own. true: there (NULL: it waits for it). */
 static bool choose_engine(
 	struct task *t, struct affinity *h, usec_t waited, usec_t now, struct server **ret)
@@ -307,7 +324,7 @@ static bool choose_engine(
 	}
 	s = emptiest(p, true);
 	if (s != NULL && (!knows_engine(h) || s->n_kinds < CROWD || is_much_emptier(s, h) ||
-				 has_had_enough(p, h, waited))) {
+				 (has_had_enough(p, h, waited) && !is_waited_for(s, t)))) {
 		*ret = first_on(t, h, s, now);
 		return true;
 	}

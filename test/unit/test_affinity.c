@@ -310,6 +310,48 @@ static void test_the_oldest_are_forgotten(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
 
+static int gets_engine(uint64_t kind)
+{
+	struct task t = {
+		.magic = TASK_MAGIC, .pool = &pool, .kind = kind, .engine = true, .together = 1};
+	struct server *s = affinity_choose(&t, now);
+
+	return s != NULL ? (int)(s - server) : -1;
+}
+
+/* Two of the engine's own that are never idle for long: what waits for one of them is not given the other one, for
+ * which others wait. Each would come to know everything. */
+static void test_nobody_is_given_what_others_wait_for(void **state)
+{
+	struct task t = {
+		.magic = TASK_MAGIC, .pool = &pool, .kind = 7, .engine = true, .together = 1};
+	struct task other = {
+		.magic = TASK_MAGIC, .pool = &pool, .kind = 107, .engine = true, .together = 1};
+
+	(void)state;
+	server[0].use.engine = server[1].use.engine = true;
+	pool.engines.n = 2;
+	for (int i = 0; i < 2; i++) {
+		becomes(1 - i, SERVER_TASK);
+		for (uint64_t kind = 0; kind < 10; kind++)
+			assert_int_equal(gets_engine((uint64_t)i * 100 + kind + 1), i);
+		becomes(1 - i, SERVER_IDLE);
+	}
+	takes(7, false, 50 * USEC_MSEC);
+	becomes(0, SERVER_TASK);
+	assert_null(affinity_choose(&t, now));
+	now += 100 * USEC_MSEC;
+	becomes(0, SERVER_IDLE);
+	becomes(0, SERVER_TASK); /* it has another one at once */
+	DL_APPEND(pool.tasks, &t);
+	DL_APPEND(pool.tasks, &other);
+	assert_null(affinity_choose(&t, now));
+	assert_int_equal(server[1].n_kinds, 10);
+	DL_DELETE(pool.tasks, &other);
+	assert_ptr_equal(affinity_choose(&t, now), &server[1]);
+	assert_int_equal(server[1].n_kinds, 11);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -326,6 +368,7 @@ int main(void)
 		T(kinds_are_spread),
 		T(a_server_that_is_gone),
 		T(the_oldest_are_forgotten),
+		T(nobody_is_given_what_others_wait_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
