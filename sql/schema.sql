@@ -183,6 +183,17 @@ CREATE TABLE queue.followers (
 );
 REVOKE ALL ON queue.followers FROM PUBLIC;
 
+-- The plain statements of each queue (functions/lone.sql): NULL where a verb's function does more.
+CREATE TABLE queue.lone (
+	queue int4 PRIMARY KEY,
+	push text,
+	take text,
+	done text,
+	async bool NOT NULL	-- what they do need not survive a crash
+);
+REVOKE ALL ON queue.lone FROM PUBLIC;
+GRANT SELECT ON queue.lone TO PUBLIC;
+
 -- What happened to the jobs of a queue, by the minute or the hour (functions/figures.sql): counted by the proxies, each
 -- writes rows of its own. Times in microseconds; waited, ran: of how many they are. The queue of a row may be gone.
 CREATE TABLE queue.figures (

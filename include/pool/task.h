@@ -46,6 +46,11 @@ void task_settings_free(struct task_settings **p);
 /* Bytes that are equal for equal settings, as long as both exist. */
 void task_settings_key(const struct task_settings *s, struct buf *key);
 
+/* A text that is used again and again, so that it need not be looked up for each task. NULL without memory. */
+struct pstmt;
+MUST_CHECK struct pstmt *task_text(const char *sql, size_t len, const uint32_t *oids, int n_oids);
+void task_text_free(struct pstmt **p);
+
 /* How long its answer may take: queue_engine_timeout, much longer, or whatever query_timeout says. The first two end
  * with 08007, unless the server says that the statement waits for a lock or for a standby. BESIDE: as UNLIMITED, and its
  * server is none of those that clients of its pool may have; where a limit is for several pools, one is left to clients. */
@@ -60,6 +65,7 @@ struct task_spec {
 	struct client *client; /* its settings are put in force on the server; or NULL. Borrowed for the call. */
 	const struct task_settings *settings; /* in place of client; borrowed for the call */
 	const char *sql;
+	struct pstmt *text;    /* in place of sql and oids; borrowed for the call; or NULL */
 	bool script;           /* simple protocol, several statements, no parameters */
 	bool describe;         /* its columns are asked for */
 	size_t row_max;        /* longer rows are not gathered; 0: all are */

@@ -79,6 +79,7 @@ BEGIN
 	COMMENT ON TABLE queue.schedules IS 'Jobs that are pushed by the clock; each role sees its own.';
 	COMMENT ON TABLE queue.keys IS 'Keys that stay taken when their job has ended: KEY ... FOR.';
 	COMMENT ON TABLE queue.figures IS 'What happened to the jobs of each queue, as the proxies counted it: QUEUE STATS ... BY.';
+	COMMENT ON TABLE queue.lone IS 'The plain statements of each queue for one job, which the proxy prepares.';
 	COMMENT ON TABLE queue.followers IS 'Who waits for a job, beyond those whose names stand in its row: PUSH ... AFTER.';
 	COMMENT ON TABLE queue.queues IS 'One row for each queue; its jobs are in queue.q_<name>.';
 	COMMENT ON VIEW queue._stream_right IS 'qbouncer''s own: how the owner of a stream gives rights on it.';
@@ -109,6 +110,11 @@ BEGIN
 			('figures', 'ran', 'Attempts of which it is known how long they took.'),
 			('figures', 'run_sum', 'How long together, in microseconds.'),
 			('figures', 'run_max', 'How long at most.'),
+			('lone', 'queue', 'Its number.'),
+			('lone', 'push', 'Of payload and priority.'),
+			('lone', 'take', 'Of worker, proxy, lease, seed, priority, place and time.'),
+			('lone', 'done', 'Of id and token.'),
+			('lone', 'async', 'As the queue''s durability.'),
 			('topics', 'number', 'Names its view; never used again.'),
 			('topics', 'name', 'The first word of what is published to it.'),
 			('topics', 'owner', 'May drop it, and gives rights on it.'),

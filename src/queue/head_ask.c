@@ -151,8 +151,9 @@ static bool question_send(
 	struct question *qn, struct pool *pool, enum call_id id, const struct bind_param *params)
 {
 	static const struct task_ops ops = {.row = question_row, .done = question_done};
-	const struct task_spec spec = call_task(id, params, &ops, qn);
+	struct task_spec spec = call_task(id, params, &ops, qn);
 
+	spec.engine = true;
 	qn->task = task_submit(pool, &spec);
 	return qn->task != NULL;
 }

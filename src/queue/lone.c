@@ -1,8 +1,6 @@
 /*
  * The texts of lone statements, of each queue that is worth it. Entry points: lone_*.
  */
-#include <string.h>
-
 #include "conf/conf.h"
 #include "net/loop.h"
 #include "queue_call.h"
@@ -14,9 +12,9 @@
 #define FAILED_FOR (60 * USEC_SEC) /* nobody could say */
 
 struct lone {
-	char *texts[LONE_VERBS]; /* or NULL */
-	bool known;              /* also that there are none */
-	bool async;              /* what they do need not survive a crash */
+	struct pstmt *texts[LONE_VERBS]; /* or NULL */
+	bool known;                      /* also that there are none */
+	bool async;                      /* what they do need not survive a crash */
 	bool asking;
 	bool left;          /* by its head: the answer frees it */
 	unsigned forgotten; /* so many times; what was asked before does not count */
@@ -29,36 +27,52 @@ struct question {
 	bool answered;
 };
 
-static void drop_texts(struct lone *o)
+static const uint32_t *oids_of(enum lone_verb verb, int *n_params)
 {
-	for (int i = 0; i < LONE_VERBS; i++) {
-		mem_free(o->texts[i]);
-		o->texts[i] = NULL;
+	static const uint32_t push[] = {OID_TEXT, OID_INT4};
+	static const uint32_t take[] = {
+		OID_TEXT, OID_INT4, OID_INTERVAL, OID_INT8, OID_INT4, OID_INT8, OID_INT8};
+	static const uint32_t done[] = {OID_INT8, OID_TEXT};
+
+	switch (verb) {
+	case LONE_PUSH:
+		*n_params = ARRAY_LEN(push);
+		return push;
+	case LONE_TAKE:
+		*n_params = ARRAY_LEN(take);
+		return take;
+	case LONE_DONE:
+	case LONE_VERBS:
+		break;
 	}
-	o->known = false;
+	*n_params = ARRAY_LEN(done);
+	return done;
 }
 
-static bool copy_text(char **dst, const struct wire_col *col)
+static void drop_texts(struct lone *o)
 {
-	if (col->len < 0)
-		return true;
-	*dst = mem_alloc((size_t)col->len + 1);
-	if (*dst == NULL)
-		return false;
-	memcpy(*dst, col->data, (size_t)col->len);
-	(*dst)[col->len] = '\0';
-	return true;
+	for (int i = 0; i < LONE_VERBS; i++)
+		task_text_free(&o->texts[i]);
+	o->known = false;
 }
 
 static bool take_texts(struct lone *o, const struct wire_col *cols)
 {
+	const uint32_t *oids;
+	int n;
+
 	o->known = true;
 	o->async = cols[LONE_VERBS].len == 1 && cols[LONE_VERBS].data[0] == 't';
-	for (int i = 0; i < LONE_VERBS; i++)
-		if (!copy_text(&o->texts[i], &cols[i])) {
+	for (int i = 0; i < LONE_VERBS; i++) {
+		if (cols[i].len < 0)
+			continue;
+		oids = oids_of((enum lone_verb)i, &n);
+		o->texts[i] = task_text((const char *)cols[i].data, (size_t)cols[i].len, oids, n);
+		if (o->texts[i] == NULL) {
 			drop_texts(o);
 			return false;
 		}
+	}
 	return true;
 }
 
@@ -137,7 +151,7 @@ static void ask(struct head *l, struct pool *pool)
 	l->lone->asking = true;
 }
 
-const char *lone_text(struct head *l, struct pool *pool, enum lone_verb verb)
+struct pstmt *lone_text(struct head *l, struct pool *pool, enum lone_verb verb, int *n_params)
 {
 	struct lone *o = lone_of(l);
 
@@ -147,6 +161,8 @@ const char *lone_text(struct head *l, struct pool *pool, enum lone_verb verb)
 	if (!o->known && !o->asking && l->number != 0 && l->db != NULL &&
 		loop_now() >= o->not_before)
 		ask(l, pool);
+	if (o->texts[verb] != NULL)
+		(void)oids_of(verb, n_params);
 	return o->texts[verb];
 }
 
@@ -154,28 +170,6 @@ uint8_t lone_together(const struct head *l, enum lone_verb verb)
 {
 	CHECK_HEAD(l);
 	return (uint8_t)(1 + verb + (l->lone != NULL && l->lone->async ? LONE_VERBS : 0));
-}
-
-const uint32_t *lone_oids(enum lone_verb verb, int *n_params)
-{
-	static const uint32_t push[] = {OID_TEXT, OID_INT4};
-	static const uint32_t take[] = {
-		OID_TEXT, OID_INT4, OID_INTERVAL, OID_INT8, OID_INT4, OID_INT8, OID_INT8};
-	static const uint32_t done[] = {OID_INT8, OID_TEXT};
-
-	switch (verb) {
-	case LONE_PUSH:
-		*n_params = ARRAY_LEN(push);
-		return push;
-	case LONE_TAKE:
-		*n_params = ARRAY_LEN(take);
-		return take;
-	case LONE_DONE:
-	case LONE_VERBS:
-		break;
-	}
-	*n_params = ARRAY_LEN(done);
-	return done;
 }
 
 void lone_forget(struct head *l)

@@ -863,6 +863,7 @@ static bool make(struct batch *b, bool lone)
 	fill(b, &st, &array);
 	spec.kind = st.kind;
 	spec.together = st.together;
+	spec.text = st.known;
 	spec.sql = b->direct ? buf_cstr(&st.text) : b->patient ? g->spec.patient_sql : g->spec.sql;
 	spec.oids = st.oids;
 	spec.n_params = st.n_params;

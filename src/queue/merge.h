@@ -43,6 +43,7 @@ struct merge_ops {
 /* A statement as it is about to be sent. What fill() leaves alone stays as the spec has it. */
 struct merge_statement {
 	struct buf text; /* or empty: the spec's sql */
+	struct pstmt *known; /* task_spec.text, in place of it; or NULL */
 	bool direct;     /* it may be refused with an undefined function, and then goes as the spec has it */
 	const uint32_t *oids; /* static */
 	int n_params;

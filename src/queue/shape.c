@@ -82,12 +82,9 @@ static void lone_is_refused(void *arg)
 static bool lone_put(
 	struct merge_statement *st, struct head *l, struct pool *pool, enum lone_verb verb)
 {
-	const char *text = st->may_be_lone && l != NULL ? lone_text(l, pool, verb) : NULL;
-
-	if (text == NULL)
+	st->known = st->may_be_lone && l != NULL ? lone_text(l, pool, verb, &st->n_params) : NULL;
+	if (st->known == NULL)
 		return false;
-	buf_puts(&st->text, text);
-	st->oids = lone_oids(verb, &st->n_params);
 	if (l->db != NULL && HASH_COUNT(l->db->heads) > FEW)
 		st->kind = head_kind('L', l->name);
 	st->together = lone_together(l, verb);

@@ -79,15 +79,30 @@ bool pool_has_engine(const struct pool *p, const struct task_settings *s)
 
 /* --- life --- */
 
+struct pstmt *task_text(const char *sql, size_t len, const uint32_t *oids, int n_oids)
+{
+	struct sql_text t;
+
+	sql_text_init(&t, sql, len, SQL_STANDARD, SQL_OF_PARSE);
+	return pstmt_get(NULL, &t, oids, n_oids);
+}
+
+void task_text_free(struct pstmt **p)
+{
+	pstmt_drop(p);
+}
+
 /* With a client: some of its own text may be in it. */
 static struct pstmt *statement_of(const struct task_spec *spec)
 {
 	struct sql_text t;
 
+	if (spec->text != NULL)
+		return pstmt_ref(spec->text);
+	if (spec->client == NULL)
+		return task_text(spec->sql, strlen(spec->sql), spec->oids, spec->n_params);
 	sql_text_init(&t, spec->sql, strlen(spec->sql), SQL_STANDARD, SQL_OF_PARSE);
-	return spec->client != NULL
-		       ? reading_statement(spec->client, &t, spec->oids, spec->n_params)
-		       : pstmt_get(NULL, &t, spec->oids, spec->n_params);
+	return reading_statement(spec->client, &t, spec->oids, spec->n_params);
 }
 
 static void put_how(struct task *t, const struct task_spec *spec)
@@ -104,7 +119,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	struct task *t = mem_alloc(sizeof(*t));
 
 	CHECK_POOL(p);
-	INVARIANT(spec->ops != NULL && spec->sql != NULL,
+	INVARIANT(spec->ops != NULL && (spec->sql != NULL || spec->text != NULL),
 		"a task without a text, or that nobody waits for");
 	if (t == NULL)
 		return NULL;

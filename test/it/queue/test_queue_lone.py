@@ -194,10 +194,32 @@ def test_rights_are_gone(qbouncer, db, direct, warm):
 
 def test_the_texts_are_the_same_in_every_session(warm):
     w = warm(" WITH (max_run = '1 day 2 hours', lease = '90 min')")
-    sql = "SELECT push, take, done FROM queue._lone(1)"
+    sql = "SELECT l.push, l.take, l.done FROM queue.queues AS c, queue._lone(c) AS l"
     usual = w.direct.execute(sql).fetchall()
+    assert usual == w.direct.execute("SELECT push, take, done FROM queue.lone").fetchall()
     w.direct.execute("SET intervalstyle = sql_standard; SET quote_all_identifiers = on; SET datestyle = German")
     assert w.direct.execute(sql).fetchall() == usual
+
+
+def test_the_texts_are_kept(warm, db):
+    """And nobody but the functions of the schema puts any there: who used the queue would run them."""
+    w = warm()
+    made = "SELECT count(*) FROM queue.lone AS k JOIN queue.queues AS c ON c.number = k.queue, queue._lone(c) AS l " \
+        "WHERE (k.push, k.take, k.done, k.async) IS NOT DISTINCT FROM (l.push, l.take, l.done, l.async)"
+    assert w.direct.execute(made).fetchone() == (1,)
+    for sql in ("QUEUE ALTER mail SET (retain_done = '1 h', durability = async)", "QUEUE PAUSE mail", "QUEUE RESUME mail",
+                "QUEUE ALTER mail SET (max_running = 3)"):
+        tag(w.c, sql)
+        assert w.direct.execute(made).fetchone() == (1,), sql
+        assert w.direct.execute("SELECT done IS NULL, async FROM queue.lone").fetchone() == (True, True)
+    with w.proxy.wire(db, user="other") as other:
+        assert other.rows("SELECT count(*) AS n FROM queue.lone") == [{"n": "1"}]
+        for sql in ("INSERT INTO queue.lone (queue, push, async) VALUES (7, 'SELECT 1', false)", "DELETE FROM queue.lone",
+                    "UPDATE queue.lone SET push = 'SELECT 1'",
+                    "SELECT queue._generate_lone(jsonb_populate_record(c, '{\"run\": \"sql\"}')) FROM queue.queues AS c"):
+            assert error(other, sql).sqlstate == "42501", sql
+    tag(w.c, "QUEUE DROP mail")
+    assert w.direct.execute("SELECT count(*) FROM queue.lone").fetchone() == (0,)
 
 
 def test_odd_names(qbouncer, db, direct):
@@ -221,7 +243,7 @@ def test_the_end_of_one_that_others_wait_for_is_told_here(warm):
     tag(w.c, "QUEUE PUSH mail '2' AFTER '%s'" % token)
     told = []
     w.direct.add_notice_handler(lambda n: told.append((n.sqlstate, n.message_primary)))
-    (text,) = w.direct.execute("SELECT done FROM queue._lone(1)").fetchone()
+    (text,) = w.direct.execute("SELECT done FROM queue.lone").fetchone()
     w.direct.execute("PREPARE done (int8, text) AS " + text)
     _, id, digits = token.split("-")
     assert w.direct.execute("EXECUTE done (%s, '%s')" % (id, digits)).fetchall() == [("mail",)]
