@@ -261,7 +261,7 @@ BEGIN
 		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
 		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
@@ -454,7 +454,7 @@ $body$,
 	-- there are several priorities.
 	'@admit_call@', CASE WHEN straight THEN $call$
 			free := 0;
-			IF NOT pop AND coalesce(cardinality(prios), 0) <= 1 AND (low_marks IS NOT NULL OR prios IS NULL) THEN
+			IF NOT pop AND @known@ THEN
 				free := (SELECT CASE WHEN EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > top)
 						OR EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority < top) THEN 0
 					ELSE wanted - (SELECT count(*)::int4 FROM (SELECT FROM @table@ WHERE state = 'ready' AND priority = top
@@ -466,8 +466,13 @@ $body$,
 			leased := coalesce(let_in.leased, '{}');$call$
 		ELSE '			more := queue._admit_@n@(q, groups, told.ends, told.backs, told.firsts, instant, after, mine.seq + 1) OR more;' END),
 	'@free@', CASE WHEN straight THEN $straight$
-			-- where all of them could be leased nothing else is ready
-			IF leased = '{}' OR free < wanted AND cardinality(leased) < wanted THEN
+			-- where all of them could be leased nothing else is ready; and who asks when there is nothing, and does not wait for it,
+			-- wants to know no more than that
+			IF leased = '{}' AND (since < 0 AND @known@ AND NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority = top
+							AND position >= low AND position <= 9223372036854775807)
+						AND NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > top)
+						AND NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority < top)) IS NOT TRUE
+					OR free < wanted AND cardinality(leased) BETWEEN 1 AND wanted - 1 THEN
 @of_ready@
 			END IF;
 			IF leased <> '{}' THEN
@@ -476,6 +481,7 @@ $body$,
 				got := got + cardinality(leased);
 				leased := '{}';
 			END IF;$straight$ ELSE '@of_ready@' END),
+	'@known@', 'coalesce(cardinality(prios), 0) <= 1 AND (low_marks IS NOT NULL OR prios IS NULL)'),
 	'@of_ready@', replace($ready$
 			FOR job IN SELECT * FROM queue._free_@n@(q, wanted@less@, lease, who, said, pop, prios, low_marks, since,
 					clock_timestamp(), seed) LOOP

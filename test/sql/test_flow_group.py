@@ -902,3 +902,22 @@ def test_other_limits_and_back(db, then):
     else:
         db.rows("SELECT queue.alter('q', '{}', '{}', ARRAY[%s])", name)
     assert taken(db) == {"a": 1}
+
+
+def test_who_does_not_wait_and_finds_nothing(db):
+    """It asks of nothing more, and hears what came since."""
+    found = """SELECT t.id, t.edge IS NOT NULL FROM queue.queues AS c, LATERAL queue._take_1(c, 5, '1 h', 'w', NULL, false, %s, %s,
+        %s, clock_timestamp(), NULL) AS t"""
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=3)
+    assert [id for id, _ in db.rows(found, [0], [0], -1)] == [1, 2]
+    for prios, low_marks in (([0], [0]), ([], []), ([5], [0]), ([0], [99])):
+        assert db.rows(found, prios, low_marks, -1) == [(None, True)]
+    pushed(db, _=1)
+    assert db.rows(found, [5], [0], -1) == [(4, True)]
+    db.rows("SELECT queue.push('q', '1', priority => 7)")
+    assert db.rows(found, [0], [99], -1) == [(5, True)]
+    end(db, 4, "SELECT queue.fail(%s, 'x', '0')")
+    assert db.rows(found, [0], [0], -1)[0][0] == 4
+    end(db, 1)
+    assert [id for id, _ in db.rows(found, [0], [99], -1)] == [3]
