@@ -73,8 +73,7 @@ struct stmt_shape {
 	bool barrier; /* runs only after everything before it in the pipeline ended without error */
 	bool own_types;  /* the client's own server tells its parameter types */
 	bool own_server; /* runs on the client's own server always */
-	bool in_place; /* runs on the client's own server when it is in a transaction, has a server, or more follows
-	                * before Sync: the pool links one before execute() */
+	bool in_place; /* on the client's own server in a transaction, with a server, or when more follows before Sync */
 	bool by_itself; /* an error in a transaction: what comes behind its Execute is waited for */
 };
 

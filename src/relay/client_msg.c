@@ -224,8 +224,7 @@ static size_t one(struct client *c, const uint8_t *data, size_t len)
 		client_protocol_error(c, "message is longer than max_packet_size");
 		return 0;
 	}
-	c->head.sync_follows = m.total < len && data[m.total] == 'S';
-	c->head.is_last = m.total >= len;
+	c->head.next = m.total < len ? (char)data[m.total] : 0;
 	step = message(c, &m);
 	if (step != STEP_WAIT && step != STEP_MORE) {
 		c->head.string_at = 0;

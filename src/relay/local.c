@@ -204,7 +204,7 @@ void local_exec_init(struct exec *x, struct client *c, struct lstmt *l, bool sim
 	x->first = is_first(c);
 	x->alone = true;
 	x->by_itself =
-		x->first && client_tx(c) == CLIENT_TX_IDLE && (simple || c->head.sync_follows);
+		x->first && client_tx(c) == CLIENT_TX_IDLE && (simple || c->head.next == 'S');
 	x->again = c->head.again;
 	c->head.again = false;
 }
@@ -213,7 +213,7 @@ void local_exec_init(struct exec *x, struct client *c, struct lstmt *l, bool sim
 static bool in_place(const struct client *c, bool simple)
 {
 	return !c->console && (client_tx(c) != CLIENT_TX_IDLE || c->link != NULL ||
-				      c->tx.executed || (!simple && !c->head.sync_follows));
+				      c->tx.executed || (!simple && c->head.next != 'S'));
 }
 
 static enum step settings_unknown(struct client *c, bool simple)
@@ -254,7 +254,7 @@ static bool must_wait(struct client *c, const struct lstmt *l, bool simple, enum
 	struct stmt_shape shape = {0};
 
 	l->icpt->stmt_shape(l->stmt, &shape);
-	if (shape.by_itself && !simple && c->head.is_last) {
+	if (shape.by_itself && !simple && !c->head.next) {
 		*ret = STEP_MORE;
 		return true;
 	}

@@ -346,7 +346,7 @@ enum step local_session_execute(struct client *c, const struct sql_session *st)
 	CHECK_CLIENT(c);
 	if (is_listen(st))
 		return listen_statement(c, st, false);
-	if (!is_possible(c) || (may_be_undone(st) && !c->head.sync_follows))
+	if (!is_possible(c) || (may_be_undone(st) && c->head.next != 'S'))
 		return STEP_MORE;
 	ok = carry_out(c, st, &b, &status, &tag);
 	build_complete(&b, tag);
