@@ -58,6 +58,8 @@ static void runs_row(void *arg, const uint8_t *body, size_t len)
 		db->runs->failed = true;
 		return;
 	}
+	if (q->owner[0] != '\0' && !wire_col_is(&col[1], q->owner))
+		slots_end(q); /* those that wait for jobs do so in another login */
 	wire_col_copy(&col[1], q->owner, sizeof(q->owner));
 	q->super = wire_col_is(&col[2], "t");
 	q->timeout = wire_col_number(&col[3], &ms) && ms > 0 ? (usec_t)ms * USEC_MSEC : 0;

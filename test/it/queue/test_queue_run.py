@@ -177,6 +177,17 @@ def test_a_superusers_queue_runs_nothing(qbouncer, db, direct):
     assert e.value.sqlstate == "42501"
 
 
+def test_another_owner(qbouncer, db, direct):
+    """Who waits for its jobs does so in the login of the new one, as soon as the proxy hears of him."""
+    proxy = qbouncer(users={"other": ""})
+    with proxy.wire(db) as c:
+        tag(c, "QUEUE CREATE mail WITH (run = sql, max_attempts = 1)")
+        proxy.wait_show("WAITERS", lambda r: (r["kind"], r["user"]) == ("worker", "app"))
+        direct.execute("UPDATE queue.queues SET owner = 'other' WHERE name = 'mail'")
+        proxy.wait_show("WAITERS", lambda r: (r["kind"], r["user"]) == ("worker", "other"))
+        assert {r["user"] for r in proxy.console("SHOW WAITERS")} == {"other"}
+
+
 SLEEP = "CREATE FUNCTION app.sleep(payload jsonb) RETURNS void LANGUAGE sql AS 'SELECT pg_sleep((payload ->> 0)::float8)'"
 
 
