@@ -190,6 +190,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/hosts.c \
 	src/pool/intercept.c \
 	src/pool/istr.c \
+	src/pool/kept.c \
 	src/pool/limits.c \
 	src/pool/places.c \
 	src/pool/pool.c \
@@ -350,6 +351,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/run_queues.c \
 	src/queue/run_rows.c \
 	src/queue/run_rows.h \
+	src/queue/run_session.c \
 	src/queue/run_slot.c \
 	src/queue/run_slots.h \
 	src/queue/run_sql.c \
@@ -546,6 +548,7 @@ qb_doc = \
 	doc/decisions/041-empty-before-it-runs.md \
 	doc/decisions/042-filters-of-takes.md \
 	doc/decisions/043-take-of-a-stream.md \
+	doc/decisions/044-sessions-that-are-kept.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
@@ -1012,6 +1015,15 @@ qb_dialogues = \
 	test/scenario/queue/run_cancelled.dlg \
 	test/scenario/queue/run_ends.dlg \
 	test/scenario/queue/run_handler.dlg \
+	test/scenario/queue/run_kept.dlg \
+	test/scenario/queue/run_kept_alone.dlg \
+	test/scenario/queue/run_kept_batch.dlg \
+	test/scenario/queue/run_kept_bounds.dlg \
+	test/scenario/queue/run_kept_changed.dlg \
+	test/scenario/queue/run_kept_claimed.dlg \
+	test/scenario/queue/run_kept_ends.dlg \
+	test/scenario/queue/run_kept_fails.dlg \
+	test/scenario/queue/run_kept_places.dlg \
 	test/scenario/queue/run_login.dlg \
 	test/scenario/queue/run_lost_at_commit.dlg \
 	test/scenario/queue/run_places.dlg \

@@ -60,6 +60,11 @@ CREATE TABLE queue.queues (
 	timeout interval CHECK (timeout > '0' AND timeout <= '366 days'),	-- of what runs by itself; NULL: none
 	handler_batch int4 NOT NULL DEFAULT 1	-- jobs that it does in one transaction
 		CHECK (handler_batch BETWEEN 1 AND 1000),
+	session text NOT NULL DEFAULT 'clean'	-- of what runs by itself: what a job leaves there
+		CHECK (session IN ('clean', 'keep')),
+	session_jobs int4			-- keep: so many; NULL: no limit
+		CHECK (session_jobs BETWEEN 1 AND 1000000),
+	session_time interval CHECK (session_time > '0' AND session_time <= '366 days'),	-- keep: so long; NULL: no limit
 	unlogged bool NOT NULL,
 	payload text NOT NULL			-- the column's type
 		CHECK (payload IN ('jsonb', 'text', 'bytea')),

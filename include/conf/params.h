@@ -170,7 +170,7 @@ PARAM_GROUP("Queues")
 PARAM_INT (queue_pool_size, "5", 1, 10000, PARAM_RELOAD, NULL,
 	"Server connections of the queue engine, beside those of each pool.")
 PARAM_INT (queue_run_pool_size, "2", 0, 1000, PARAM_RELOAD, NULL,
-	"Jobs of queues with a handler, or with run = sql, that run in this process at the same time, each on a server connection beside those of its pool. 0: none.")
+	"Jobs of queues with a handler, or with run = sql, that run in this process at the same time, each on a server connection beside those of its pool; sessions that are kept for the next job (`session = keep`) are among these. 0: none.")
 PARAM_BOOL(queue_run_superuser, "0", PARAM_RELOAD, NULL,
 	"Jobs run by themselves also where the owner of the queue is a superuser.")
 PARAM_INT (queue_engine_after, "100", 0, 1000000, PARAM_RELOAD, NULL,

@@ -65,6 +65,7 @@ struct pool {
 	struct server_list servers[SERVER_STATES];
 	struct task *tasks;     /* waiting for a server; longest first */
 	unsigned n_tasks;
+	unsigned n_claims;      /* those of them that wait for a session that is kept: kept.c */
 	unsigned n_keepers;     /* who works through it without a client in it */
 	struct server *for_inspection; /* beside what the pool may have; for nobody else (silent.c); or NULL */
 	struct {

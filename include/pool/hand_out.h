@@ -36,6 +36,8 @@ struct task {
 	bool prepare, failed, stays;
 	struct task_steps steps;
 	enum task_leaves leaves;
+	uint64_t session;      /* task_spec.session */
+	struct kept *kept;     /* kept.c: the one that it waits for, or runs in; or NULL */
 	bool engine;           /* task_spec.engine, and no settings but those that are tracked */
 	uint8_t together;      /* task_spec.together, where engine is true; 0 also when it was cancelled, or undone with others */
 	struct task *after;    /* together.c: the next one in the same transaction */
@@ -103,6 +105,23 @@ void engines_failed(struct server *s, const struct pg_error *err); /* it did not
 /* What is said at its start: name, value, ...; the same as statements, behind a connect_query. */
 void engines_pins(const char **pairs, int *n, int max); /* n, max: pairs */
 void engines_pins_sql(struct buf *sql);
+
+/* kept.c: sessions that one task leaves to the next */
+void kept_claim(struct task *t);                   /* waits for one, if there is one */
+struct server *kept_server(const struct task *t);  /* that one; NULL: not yet */
+void kept_unclaim(struct task *t);                 /* it does not run */
+void kept_begins(struct task *t, const struct server *s);
+bool kept_leave(struct task *t, struct server *s); /* at its end. false: what is there is to be discarded */
+bool kept_needs_tidying(const struct server *s);
+void kept_is_tidy(struct server *s);
+void kept_lost(struct server *s);                  /* what is there is nobody's any more */
+bool kept_is_over(const struct server *s, usec_t now);
+unsigned kept_free(void);                          /* that nobody has claimed */
+struct server *kept_longest_idle(const struct pool *p); /* of these; p NULL: of all pools; or NULL */
+void kept_makes_room(struct pool *p); /* the first of those that share a limit with it is closed, if there is one */
+struct server *kept_of(uint64_t key);              /* one of these; or NULL */
+const struct task_session *kept_session(const struct task *t);
+unsigned kept_beside(const struct pool *p);        /* servers that are for nobody else */
 
 /* affinity.c */
 /* Some server is free. NULL: the task waits for a better one. */

@@ -40,6 +40,7 @@ enum server_state {
 	SERVER_TASK,      /* runs a task */
 	SERVER_FINISHING, /* its client has said goodbye behind statements that still run */
 	SERVER_CLEANING,  /* reset query or rollback under way */
+	SERVER_KEPT,      /* idle, for the next task with the key of the last one: kept.c */
 	SERVER_LISTENING, /* for all clients of the database that listen: listen.c */
 	SERVER_CANCELLED, /* free, but a cancel request towards it is still on its way */
 	SERVER_MOVING,    /* on its way to another process */
@@ -81,6 +82,7 @@ struct server {
 	struct pool *pool;
 	struct client *link;
 	struct task *task;
+	struct kept *kept; /* its session is kept, or is to be: kept.c; or NULL */
 	unsigned n_kinds; /* of tasks, whose affinity is to it: affinity.c */
 	usec_t usual; /* affinity.c: what runs there is waited for so long, if that is longer than for others */
 	struct server_login *login;

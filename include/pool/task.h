@@ -10,6 +10,15 @@
 
 struct task;
 
+/* A session that is kept: what one task has left there is for the next one with the same key (task_spec.session). */
+struct task_session {
+	uint64_t key;
+	/* Of those who leave something there, to know when it is enough: so many have, since then. */
+	unsigned jobs; /* 0: this one is the first */
+	usec_t since;
+	usec_t until; /* it is discarded then, though nobody has come; USEC_NEVER */
+};
+
 struct task_ops {
 	/* A row: body of DataRow. Borrowed. NULL: one that is longer than task_spec.row_max, of so many bytes. */
 	void (*row)(void *arg, const uint8_t *body, size_t len);
@@ -30,6 +39,9 @@ struct task_ops {
 	/* Its statement has ended, err NULL: without error; the state of the transaction as ReadyForQuery has it. The server is
 	 * the task's still: task_go_on() has another statement carried out there, and it is not done. Or NULL. */
 	void (*next)(void *arg, char tx, const struct pg_error *err);
+	/* It is over, without an error, and done() comes next. true: what is in its session stays there, for the next one with
+	 * that key. Or NULL: it is discarded. */
+	bool (*leaves)(void *arg, struct task_session *of);
 };
 
 /* The settings of a client (all but application_name), for statements that stand for many. */
@@ -84,6 +96,9 @@ struct task_spec {
 	 * when that is committed; it is worth waiting for one. 0: it runs alone. */
 	uint8_t together;
 	enum task_leaves leaves;
+	/* It runs in a session that another one with this key has left, if there is one that is free. What is there is as that
+	 * one has left it, but for what the proxy needs (session/release.c). 0: in any, where nothing was left. */
+	uint64_t session;
 	bool stays;            /* nobody waits for it: query_wait_timeout does not end it */
 	enum task_time time;
 	const uint32_t *oids;
@@ -118,6 +133,14 @@ MUST_CHECK bool task_change(struct task *t, const struct task_spec *spec);
 /* In next(): another statement follows on the same server, with its values. undoes: what those before it have done does not
  * count, whatever becomes of it. false: memory. */
 MUST_CHECK bool task_go_on(struct task *t, const struct task_spec *spec, bool undoes);
+
+/* The session that it runs in, or waits for. NULL: none that was kept. */
+const struct task_session *task_session_of(const struct task *t);
+/* So many are kept and wait for nobody yet. */
+unsigned task_sessions(void);
+/* The one of them that has been idle for longest is discarded (false: there is none); all with a key are. */
+bool task_sessions_end_one(void);
+void task_sessions_end(uint64_t key);
 
 /* Is there a connection of the engine's own, where statements with these settings (NULL: whatever they are) may run? */
 bool pool_has_engine(const struct pool *p, const struct task_settings *s);

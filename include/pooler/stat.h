@@ -27,6 +27,7 @@ struct stat_pool {
 	unsigned cl_parked; /* waiting in a QUEUE statement */
 	unsigned sv_queue;  /* used by the queue engine */
 	unsigned sv_engine; /* the queue engine's own */
+	unsigned sv_kept;   /* for the next job of a queue (session = keep) */
 	unsigned sv_pinned; /* kept by clients beyond their transactions */
 	usec_t maxwait;
 	enum pool_mode mode;

@@ -182,7 +182,10 @@
 	COL(kind, TEXT) SEP \
 	COL(retain, TEXT) SEP \
 	COL(retain_max, TEXT) SEP \
-	COL(handler_batch, INT4)
+	COL(handler_batch, INT4) SEP \
+	COL(session, TEXT) SEP \
+	COL(session_jobs, INT4) SEP \
+	COL(session_time, TEXT)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \

@@ -26,7 +26,8 @@
 		" max_length (a number), overflow (error | drop_oldest), max_per_transaction (a number), dead_queue (a queue)," \
 		" max_running (a number), rate ('5/s' | '100/min burst 20'), pause (an interval), hours ('22:00-06:00 Europe/Berlin')," \
 		" max_running_per_group (1: in order | a number | none), rate_per_group, pause_per_group, fair (group), batches (true | false), single_consumer (true | false), unlogged (true | false)," \
-		" handler (a function, called with each payload), handler_batch (1), run (sql: payloads are SQL), timeout (an interval)." \
+		" handler (a function, called with each payload), handler_batch (1), run (sql: payloads are SQL), timeout (an interval)," \
+		" session (clean | keep), session_jobs (a number), session_time (an interval)." \
 		" kind = stream: a log that subscriptions read, see SUBSCRIBE; it has none of the others, but payload, retain (for ever | an" \
 		" interval), retain_max (an interval | a size).") \
 	VERB(DROP, "DROP", QVERB_DEFINITION | QVERB_NUMBERS | QVERB_BEGINS, FIXED, "DROP TABLE", NONE, \

@@ -59,6 +59,7 @@ struct queue_stat_run {
 	usec_t running_us; /* 0: it has not begun */
 	int64_t left_us;   /* of the queue's timeout; -1: it has none, or has not begun */
 	const char *runs_in; /* the database, as the proxy calls it */
+	int64_t before; /* jobs that were carried out in its session before it; -1: that is not kept */
 };
 
 /* Jobs of a queue that the proxy carries out itself: now, and since the proxy heard of the queue. */

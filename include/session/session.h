@@ -91,6 +91,7 @@ enum inspect_known { INSPECT_KNOWN, INSPECT_ASKED, INSPECT_UNKNOWN } inspect_ins
 
 /* release.c */
 void server_check(struct server *s);          /* asks it to */
+void server_forsake(struct server *s); /* what is kept there for the next task is discarded, when it is at rest */
 void server_release(struct server *s); /* nothing outstanding: to the next one, or idle */
 void server_unlink_abandoned(struct server *s, bool said_goodbye); /* its client is gone */
 

@@ -98,7 +98,7 @@ SHOW_EACH(POOLS, struct stat_pool, each_pool, WHO_STATS, "Clients and servers of
 	COL(INT4, sv_login, st->sv_login) COL(INT4, maxwait, st->maxwait / USEC_SEC)
 	COL(INT4, maxwait_us, st->maxwait % USEC_SEC) COL(TEXT, pool_mode, pool_mode_name(st->mode))
 	COL(TEXT, load_balance_hosts, st->load_balance_hosts) COL(INT4, sv_pinned, st->sv_pinned)
-	COL(INT4, sv_engine, st->sv_engine))
+	COL(INT4, sv_engine, st->sv_engine) COL(INT4, sv_kept, st->sv_kept))
 SHOW_EACH(CLIENTS, struct stat_session, stat_each_client, WHO_STATS, "Each client.",
 	SESSION_COLUMNS(st->state) COL(TEXT, pinned, st->pinned))
 SHOW_EACH(SERVERS, struct stat_session, stat_each_server, WHO_STATS, "Each server connection.",
@@ -149,11 +149,11 @@ SHOW_EACH(LEASES, struct queue_stat_lease, queue_stat_each_lease, WHO_STATS, "Ea
 	COL(TEXT, queue, st->queue) COL(INT8, job, st->job_id) COL(TEXT, policy, st->policy)
 	COL(INT8, held_us, st->held_us) COL(INT4, in_transaction, st->in_transaction)
 	COL(TEXT, kind, st->kind))
-SHOW_EACH(RUNNING, struct queue_stat_run, queue_stat_each_run, WHO_STATS, "Each job that the proxy carries out itself, or is about to. pid: of the server process. state: waiting, running, ending, failing. runs_in: where, if the job has named another database.",
+SHOW_EACH(RUNNING, struct queue_stat_run, queue_stat_each_run, WHO_STATS, "Each job that the proxy carries out itself, or is about to. pid: of the server process. state: waiting, running, ending, failing. runs_in: where, if the job has named another database. before: how many jobs were carried out in its session before it, if that is kept (session = keep).",
 	COL(TEXT, database, st->database) COL(TEXT, user, st->user) COL(TEXT, queue, st->queue)
 	COL(TEXT, job, st->job) COL(INT4, attempt, st->attempt) COL(TEXT, state, st->state) COL(INT4, pid, st->pid)
 	COL(INT8, running_us, st->running_us) COL(INT8, left_us, put_unless_negative(st->left_us))
-	COL(TEXT, runs_in, st->runs_in))
+	COL(TEXT, runs_in, st->runs_in) COL(INT4, before, put_unless_negative(st->before)))
 SHOW_EACH(PEERS, struct conf_peer, each_peer, WHO_STATS, "The entries of [peers].",
 	COL(INT4, peer_id, st->id) COL(TEXT, host, st->host) COL(INT4, port, st->port > 0 ? st->port : 6432)
 	COL(INT4, pool_size, st->pool_size > 0 ? st->pool_size : conf_current()->p.default_pool_size))

@@ -63,11 +63,17 @@ BEGIN
 	IF (NEW.handler IS NOT NULL OR NEW.run IS NOT NULL) AND (TG_OP = 'INSERT'
 			OR (NEW.handler, NEW.run, NEW.owner) IS DISTINCT FROM (OLD.handler, OLD.run, OLD.owner)) THEN
 		PERFORM queue._check_runs(NEW);
-	ELSIF NEW.handler IS NULL AND NEW.run IS NULL AND (NEW.handler_batch > 1 OR NEW.timeout IS NOT NULL) AND (TG_OP = 'INSERT'
-			OR (NEW.handler_batch, NEW.timeout) IS DISTINCT FROM (OLD.handler_batch, OLD.timeout)) THEN
-		PERFORM queue._runs_nothing(CASE WHEN NEW.handler_batch > 1 THEN 'handler_batch' ELSE 'timeout' END);
+	ELSIF NEW.handler IS NULL AND NEW.run IS NULL AND (NEW.handler_batch > 1 OR NEW.timeout IS NOT NULL OR NEW.session <> 'clean')
+			AND (TG_OP = 'INSERT'
+			OR (NEW.handler_batch, NEW.timeout, NEW.session) IS DISTINCT FROM (OLD.handler_batch, OLD.timeout, OLD.session)) THEN
+		PERFORM queue._runs_nothing(CASE WHEN NEW.handler_batch > 1 THEN 'handler_batch' WHEN NEW.timeout IS NOT NULL THEN 'timeout'
+			ELSE 'session' END);
 	ELSIF TG_OP = 'UPDATE' AND NEW.run IS NULL AND OLD.run IS NOT NULL AND NEW.dead_queue IS NOT NULL THEN
 		PERFORM queue._check_dead_queue(NEW);
+	END IF;
+	IF NEW.session = 'clean' AND (NEW.session_jobs IS NOT NULL OR NEW.session_time IS NOT NULL) AND (TG_OP = 'INSERT'
+			OR (NEW.session_jobs, NEW.session_time) IS DISTINCT FROM (OLD.session_jobs, OLD.session_time)) THEN
+		PERFORM queue._keeps_nothing(CASE WHEN NEW.session_jobs IS NOT NULL THEN 'session_jobs' ELSE 'session_time' END);
 	END IF;
 	RETURN NEW;
 END
@@ -216,8 +222,8 @@ BEGIN
 		IF NEW.single_consumer THEN
 			PERFORM queue._generate_consumer(cfg);
 		END IF;
-		IF (NEW.handler, NEW.run, NEW.timeout, NEW.handler_batch) IS DISTINCT FROM
-				(OLD.handler, OLD.run, OLD.timeout, OLD.handler_batch)
+		IF (NEW.handler, NEW.run, NEW.timeout, NEW.handler_batch, NEW.session, NEW.session_jobs, NEW.session_time) IS DISTINCT FROM
+				(OLD.handler, OLD.run, OLD.timeout, OLD.handler_batch, OLD.session, OLD.session_jobs, OLD.session_time)
 				OR NEW.owner <> OLD.owner AND (NEW.handler IS NOT NULL OR NEW.run IS NOT NULL) THEN
 			PERFORM queue._tell_schedules(true);
 		END IF;
@@ -321,7 +327,7 @@ BEGIN
 		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, overflow, max_per_transaction, dead_queue, max_running,
 				rate, hours, pause, max_running_per_group, rate_per_group, pause_per_group, fair, unlogged, expires,
 				batches, single_consumer, push_paused, handler, run, timeout,
-				handler_batch, owner OR DELETE
+				handler_batch, session, session_jobs, session_time, owner OR DELETE
 			ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
 		CREATE TRIGGER d_lone AFTER UPDATE ON queue.queues FOR EACH ROW EXECUTE FUNCTION queue._row_lone();

@@ -8,7 +8,7 @@ RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconn
 	max_running int4, rate text, hours text, max_running_per_group int4, rate_per_group text, pause text,
 	pause_per_group text, fair text, on_expire text, overflow text, max_per_transaction int4, dead_queue text, batches bool,
 	single_consumer bool, consumer text, handler text, run text, timeout text, kind text, retain text, retain_max text,
-	handler_batch int4)
+	handler_batch int4, session text, session_jobs int4, session_time text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -20,13 +20,14 @@ AS $$
 		c.pause::text, c.pause_per_group::text, c.fair, c.on_expire, c.overflow, c.max_per_transaction,
 		(SELECT d.name FROM queue.queues AS d WHERE d.number = c.dead_queue), c.batches,
 		c.single_consumer, CASE WHEN c.single_consumer THEN queue._consumer(c.number) END,
-		c.handler, c.run, c.timeout::text, 'queue', NULL, NULL, c.handler_batch
+		c.handler, c.run, c.timeout::text, 'queue', NULL, NULL, c.handler_batch,
+		c.session, c.session_jobs, c.session_time::text
 	FROM queue.queues AS c
 	UNION ALL
 	SELECT s.name, NULL, NULL, NULL, NULL, NULL, pg_get_userbyid(s.owner)::text, s.created_at, NULL, NULL, NULL, s.payload,
 		NULL, NULL, s.number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
 		NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'stream', s.retain::text, coalesce(s.retain_max::text, pg_size_pretty(s.retain_bytes)),
-		NULL
+		NULL, NULL, NULL, NULL
 	FROM queue.streams AS s
 	ORDER BY 1
 $$;

@@ -41,6 +41,9 @@ BEGIN
 	cfg.run := NULL;
 	cfg.timeout := NULL;
 	cfg.handler_batch := 1;
+	cfg.session := 'clean';
+	cfg.session_jobs := NULL;
+	cfg.session_time := NULL;
 	cfg.unlogged := false;
 	cfg.payload := 'jsonb';
 	RETURN cfg;
@@ -240,7 +243,7 @@ BEGIN
 		HINT = 'Options: lease, max_attempts, retry, on_change, on_disconnect, retain_done, retain_dead, '
 			'durability, payload, expires, on_expire, history, max_run, max_length, overflow, max_per_transaction, dead_queue, '
 			'max_running, rate, pause, hours, max_running_per_group, rate_per_group, pause_per_group, fair, batches, '
-			'single_consumer, unlogged, handler, handler_batch, run, timeout.';
+			'single_consumer, unlogged, handler, handler_batch, run, timeout, session, session_jobs, session_time.';
 END
 $$;
 
@@ -387,6 +390,19 @@ BEGIN
 			PERFORM queue._bad_option(option, value, 'Allowed: a whole number from 1 to 1000.');
 		END IF;
 		cfg.handler_batch := word::int4;
+	WHEN 'session' THEN
+		IF word NOT IN ('clean', 'keep') THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: clean, keep.');
+		END IF;
+		cfg.session := word;
+	WHEN 'session_jobs' THEN
+		IF word !~ '^[0-9]{1,7}$' OR word::int4 NOT BETWEEN 1 AND 1000000 THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: a whole number from 1 to 1000000. Without: RESET (session_jobs).');
+		END IF;
+		cfg.session_jobs := word::int4;
+	WHEN 'session_time' THEN
+		cfg.session_time := queue._interval_option(option, value, '1 ms',
+			'Allowed: an interval longer than zero, of a year at most, such as ''10 min''. Without: RESET (session_time).', most => '366 days');
 	WHEN 'unlogged' THEN
 		IF word NOT IN ('true', 'on', 'yes', '1', 'false', 'off', 'no', '0') THEN
 			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');

@@ -176,9 +176,22 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s needs a handler', option) || CASE option WHEN 'timeout' THEN ', or run = sql' ELSE '' END,
+	RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s needs a handler', option) || CASE WHEN option IN ('timeout', 'session') THEN ', or run = sql' ELSE '' END,
 		DETAIL = 'The jobs of this queue are taken by workers: nothing is run here that could have it.',
-		HINT = format('Give it with the handler: handler = ''schema.function'', %s = ... Of a job that a worker holds: max_run.', option);
+		HINT = format('Give it with the handler: handler = ''schema.function'', %s = ...', option)
+			|| CASE option WHEN 'session' THEN '' ELSE ' Of a job that a worker holds: max_run.' END;
+END
+$$;
+
+-- How long a session is kept, of a queue that keeps none.
+CREATE OR REPLACE FUNCTION queue._keeps_nothing(option text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s needs session = keep', option),
+		DETAIL = 'With session = clean, what a job leaves in its session is discarded behind each job.',
+		HINT = format('SET (session = keep, %s = ...)', option);
 END
 $$;
 
@@ -216,14 +229,19 @@ END
 $$;
 
 -- For the proxy: which queues have something to run, whose they are, how long a job may take, and how many are done in one
--- transaction. For anybody, as the catalogue is.
-CREATE OR REPLACE FUNCTION queue._runs() RETURNS TABLE (queue text, owner text, super bool, timeout_ms int8, run text, batch int4, payload text)
+-- transaction. session: jobs of which this is the same find what those before have left; NULL: nothing is left. For anybody,
+-- as the catalogue is.
+CREATE OR REPLACE FUNCTION queue._runs() RETURNS TABLE (queue text, owner text, super bool, timeout_ms int8, run text, batch int4, payload text,
+	session text, session_jobs int4, session_ms int8)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN QUERY SELECT c.name, r.rolname::text, r.rolsuper, (extract(epoch FROM c.timeout) * 1000)::int8, c.run, c.handler_batch, c.payload
-		FROM queue.queues AS c JOIN pg_roles AS r ON r.oid = c.owner
+	RETURN QUERY SELECT c.name, r.rolname::text, r.rolsuper, (extract(epoch FROM c.timeout) * 1000)::int8, c.run, c.handler_batch, c.payload,
+			CASE c.session WHEN 'keep' THEN concat_ws(' ', c.number, c.owner::oid, coalesce(c.session_jobs, 0), coalesce(k.ms, 0), c.handler) END,
+			c.session_jobs, k.ms
+		FROM queue.queues AS c JOIN pg_roles AS r ON r.oid = c.owner,
+			LATERAL (SELECT CASE WHEN c.session_time IS NOT NULL THEN greatest(1, extract(epoch FROM c.session_time) * 1000)::int8 END) AS k (ms)
 		WHERE c.handler IS NOT NULL OR c.run IS NOT NULL ORDER BY c.number;
 END
 $$;

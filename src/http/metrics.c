@@ -158,7 +158,7 @@ struct pool_state {
 static const struct pool_state clients[] = {IN("active", cl_active), IN("waiting", cl_waiting),
 	MORE("parked", cl_parked), IN("active_cancel_req", cl_active_cancel_req)};
 static const struct pool_state servers[] = {IN("active", sv_active), IN("idle", sv_idle),
-	IN("used", sv_used), IN("tested", sv_tested), IN("login", sv_login),
+	IN("used", sv_used), IN("tested", sv_tested), IN("login", sv_login), IN("kept", sv_kept),
 	IN("active_cancel", sv_active_cancel), IN("being_canceled", sv_being_canceled),
 	MORE("queue", sv_queue)};
 

@@ -401,7 +401,8 @@ static void look(void)
 {
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
-			if (pool_waits_since(p) != USEC_NEVER || p->servers[SERVER_IDLE].count > 0)
+			if (pool_waits_since(p) != USEC_NEVER ||
+				p->servers[SERVER_IDLE].count + p->servers[SERVER_KEPT].count > 0)
 				pool_mark_ready(p);
 }
 

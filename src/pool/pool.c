@@ -126,7 +126,8 @@ static bool has_any_server(const struct pool *p, bool for_client)
 	for (int i = 0; i < SERVER_DEAD; i++)
 		if (i != SERVER_LOGIN && i != SERVER_LISTENING)
 			DL_FOREACH (p->servers[i].head, s)
-				if (!s->close_needed && !(for_client && s->use.engine))
+				if (!s->close_needed && i != SERVER_KEPT &&
+					!(for_client && s->use.engine))
 					return true;
 	return false;
 }
@@ -142,15 +143,17 @@ static bool has_server(const struct pool *p)
 /* The idle server that nobody has used for longest, of a database or of a user; not of p. */
 static struct server *longest_idle(const struct pool *p, bool of_db)
 {
+	static const enum server_state idle[] = {SERVER_IDLE, SERVER_KEPT};
 	struct server *found = NULL, *s;
 
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *other = db->pools; other != NULL; other = other->next) {
 			if (other == p || (of_db ? db != p->db : other->account != p->account))
 				continue;
-			DL_FOREACH (other->servers[SERVER_IDLE].head, s)
-				if (found == NULL || s->idle_since < found->idle_since)
-					found = s;
+			for (size_t i = 0; i < ARRAY_LEN(idle); i++)
+				DL_FOREACH (other->servers[idle[i]].head, s)
+					if (found == NULL || s->idle_since < found->idle_since)
+						found = s;
 		}
 	return found;
 }
@@ -216,7 +219,7 @@ static bool place_is_for_another(struct pool *p)
 }
 
 /* A server of another pool that has nothing to do goes, when p may have no further one otherwise; first
- * one of its own that is only the engine's. */
+ * one of its own that is only the engine's, or is kept for somebody. */
 static bool make_room(struct pool *p)
 {
 	bool full = pool_db_is_full(p) || pool_user_is_full(p);
@@ -224,6 +227,8 @@ static bool make_room(struct pool *p)
 
 	if (place_is_for_another(p))
 		return false;
+	if (full && s == NULL)
+		s = kept_longest_idle(p);
 	if (s != NULL)
 		server_close(s, "makes room for a client", NULL);
 	if (pool_db_is_full(p)) {
@@ -241,11 +246,11 @@ static bool make_room(struct pool *p)
 
 static unsigned client_limit(const struct pool *p, usec_t now);
 
-/* In use by tasks that are none of the pool's. */
+/* In use by tasks that are none of the pool's, or kept for them. */
 static unsigned beside(const struct pool *p)
 {
+	unsigned n = kept_beside(p);
 	const struct server *s;
-	unsigned n = 0;
 
 	DL_FOREACH (p->servers[SERVER_TASK].head, s)
 		n += s->task != NULL && s->task->time == TASK_BESIDE;
@@ -300,7 +305,7 @@ static bool other_task_waits(struct pool *p)
 	if (logins(p) > 0 || pool_take_idle(p, false) != NULL)
 		return false;
 	for (const struct task *t = p->tasks; t != NULL && left > 0; t = t->next, left--)
-		if (!t->engine)
+		if (!t->engine && t->kept == NULL)
 			return true;
 	return false;
 }
@@ -417,17 +422,24 @@ static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct
 		*ret = p->for_inspection;
 		return p->tasks;
 	}
-	if (any == NULL && engine == NULL)
+	if (any == NULL && engine == NULL &&
+		(p->servers[SERVER_KEPT].count == 0 || route_stopped(p->db)))
 		return NULL;
 	for (t = p->tasks; t != NULL && left > 0; t = t->next, left--) {
 		struct server *one = t->engine && engine != NULL ? engine : any;
 
 		if (t->seq <= *seen)
 			continue;
-		if (t->time == TASK_BESIDE && leaves_none(p)) {
+		kept_claim(t);
+		if (t->kept != NULL) {
+			one = kept_server(t);
+		} else if (t->time == TASK_BESIDE && leaves_none(p)) {
+			kept_makes_room(p);
 			left++; /* there are few of them */
 			continue;
 		}
+		if (one == NULL && (t->kept != NULL || engine == NULL))
+			continue;
 		*ret = one != NULL && t->kind != 0 ? affinity_choose(t, now) : one;
 		if (*ret != NULL)
 			return t;
@@ -557,6 +569,10 @@ static void give_to_others(struct pool *p)
 		((s = pool_take_idle(p, false)) != NULL || (s = engines_longest_idle(p)) != NULL) &&
 		places_wanted(p, most_servers(p), USEC_NEVER))
 		server_close(s, "makes room for another process", NULL);
+	/* one that is kept is beside the pool here, and one of it there */
+	while ((s = kept_longest_idle(p)) != NULL &&
+		places_wanted(p, most_servers(p) - kept_beside(p), USEC_NEVER))
+		server_close(s, "makes room for another process", NULL);
 }
 
 /* Nothing more can be had here. */
@@ -678,8 +694,8 @@ static unsigned wanted(struct pool *p)
 	unsigned size = client_limit(p, loop_now());
 	unsigned total = servers_there(p), all = total + p->engines.n;
 	unsigned busy_or_coming = logins(p);
-	/* those that are held back while a server is free need none */
-	unsigned tasks = pool_take_idle(p, false) == NULL ? p->n_tasks : 0;
+	/* those that are held back while a server is free need none, nor do those that have one which is kept */
+	unsigned tasks = pool_take_idle(p, false) == NULL ? p->n_tasks - p->n_claims : 0;
 	unsigned clients = p->waiting.count, room, want;
 
 	if (!p->welcome_known && p->greeting.count > 0 && clients == 0)

@@ -206,7 +206,8 @@ static bool has_tasks(const struct database *db)
 static bool has_servers_in_use(const struct database *db)
 {
 	for (const struct pool *p = db->pools; p != NULL; p = p->next)
-		if (pool_servers_total(p) != p->servers[SERVER_IDLE].count ||
+		if (pool_servers_total(p) !=
+				p->servers[SERVER_IDLE].count + p->servers[SERVER_KEPT].count ||
 			p->servers[SERVER_LISTENING].count > 0)
 			return true;
 	return false;

@@ -4,6 +4,7 @@
  *
  *   LOGIN -> IDLE <-> ACTIVE (a client) -> [FINISHING ->] CLEANING -> IDLE
  *                <-> TASK (our own statement)      any -> DEAD, freed by the reaper
+ *                    TASK -> CLEANING -> KEPT -> TASK (kept.c), or -> CLEANING -> IDLE
  */
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +46,9 @@ void server_move(struct server *s, enum server_state to)
 	INVARIANT(to != SERVER_LOGIN, "a server is to log in again");
 	INVARIANT(to != SERVER_IDLE || (s->link == NULL && s->task == NULL),
 		"a server is idle and has work");
+	INVARIANT(to == SERVER_CLEANING || to == SERVER_KEPT || to == SERVER_TASK ||
+			  to == SERVER_DEAD || s->kept == NULL,
+		"a session that is kept is given to others");
 	INVARIANT(to != SERVER_ACTIVE || s->link != NULL, "a server is active without a client");
 	INVARIANT(to != SERVER_TASK || s->task != NULL, "a server runs a task and has none");
 	INVARIANT(to != SERVER_FINISHING || s->expect.count > 0, "a server finishes nothing");
@@ -191,6 +195,7 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	if (team_self() != 0)
 		places_give_server(p, s->use.engine);
 	affinity_lost(s);
+	kept_lost(s);
 	if (s->use.engine) {
 		INVARIANT(p->engines.n > 0, "more servers of the engine end than have begun");
 		p->engines.n--;

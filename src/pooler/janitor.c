@@ -2,6 +2,7 @@
  * What happens by the clock: time limits, idle servers, averages. Every third of a second, as
  * pgbouncer; what must be sharper has a timer of its own. Entry point: janitor_tick().
  */
+#include "pooler/move.h"
 #include "pooler_int.h"
 
 #define PERIOD       (333 * USEC_MSEC)
@@ -160,7 +161,7 @@ static void check_idle(struct pool *p, usec_t now)
 {
 	const struct params *pr = &conf_current()->p;
 	usec_t lifetime = p->db->server_lifetime;
-	unsigned total = engines_others(p);
+	unsigned total = engines_others(p) - p->servers[SERVER_KEPT].count;
 	struct server *s, *tmp;
 
 	DL_FOREACH_SAFE (p->servers[SERVER_IDLE].head, s, tmp) {
@@ -184,6 +185,26 @@ static void check_idle(struct pool *p, usec_t now)
 			continue;
 		total -= !engine;
 	}
+}
+
+/* Kept for the next job: until its time is over, and not when the process is to end, or another one has it. */
+static void check_kept(struct pool *p, usec_t now)
+{
+	usec_t lifetime = p->db->server_lifetime, idle = conf_current()->p.server_idle_timeout;
+	bool ends = pooler_is_shutting_down() != SHUTDOWN_NONE || move_is_begun();
+	struct server *s, *tmp;
+
+	DL_FOREACH_SAFE (p->servers[SERVER_KEPT].head, s, tmp)
+		if (s->close_needed || route_paused(p->db))
+			server_close(s,
+				s->close_needed ? "database configuration changed" : "pause mode",
+				NULL);
+		else if (idle > 0 && now - s->idle_since > idle)
+			server_close(s, "server idle timeout", NULL);
+		else if (lifetime > 0 && now - s->connect_time > lifetime)
+			server_close(s, "server lifetime over", NULL);
+		else if (ends || kept_is_over(s, now))
+			server_forsake(s);
 }
 
 /* Never free. What is notified where it should be by now it does not hear: whoever listens loses
@@ -238,6 +259,7 @@ static void tick_pool(struct pool *p, usec_t now)
 {
 	check_server_logins(p, now);
 	check_idle(p, now);
+	check_kept(p, now);
 	check_listening(p);
 	if (conf_current()->p.server_fast_close)
 		check_fast_close(p);

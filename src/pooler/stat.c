@@ -237,6 +237,7 @@ void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg
 				.cl_parked = count_parked(p),
 				.sv_queue = p->servers[SERVER_TASK].count,
 				.sv_engine = p->engines.n,
+				.sv_kept = p->servers[SERVER_KEPT].count,
 				.sv_pinned = p->n_pinned,
 				.mode = route_pool_mode(p),
 				.load_balance_hosts = balance_name(db)};
@@ -344,6 +345,7 @@ static const char *const server_state_names[SERVER_STATES] = {[SERVER_LOGIN] = "
 	[SERVER_TASK] = "active",
 	[SERVER_FINISHING] = "tested",
 	[SERVER_CLEANING] = "tested",
+	[SERVER_KEPT] = "kept",
 	[SERVER_LISTENING] = "active",
 	[SERVER_CANCELLED] = "being_canceled",
 	[SERVER_DEAD] = "dead"};

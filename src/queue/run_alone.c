@@ -67,6 +67,7 @@ struct task *alone_submit(struct slot *s, const struct task_ops *ops)
 		.n_params = a->n,
 		.params = params,
 		.leaves = TASK_LEAVES_SESSION,
+		.session = s->queue->session.key,
 		.time = TASK_BESIDE,
 		.stays = true};
 

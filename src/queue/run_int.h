@@ -4,6 +4,7 @@
 #ifndef QB_QUEUE_RUN_INT_H
 #define QB_QUEUE_RUN_INT_H
 
+#include "pool/task.h"
 #include "run_slots.h"
 
 #define REST (5 * USEC_SEC) /* nobody can log in, or the database refuses */
@@ -16,6 +17,7 @@ void slots_look(void);
 bool slots_have_place(void);
 void slots_begin_one(void);
 void slots_end_one(void);
+void slots_make_room(void); /* for those that run, where sessions are kept */
 void slot_look_at(struct slot *s, usec_t at);
 /* It has jobs, and waits for its turn with them. */
 void slot_stand_in_line(struct slot *s);
@@ -23,6 +25,11 @@ void slot_stand_in_line(struct slot *s);
 void slot_rest(struct slot *s, usec_t time);
 void slot_stand_aside(struct slot *s);
 void slots_say(struct run_queue *q, const char *why);
+
+/* run_session.c. No more are kept than there are places for, beside those who run. */
+void sessions_make_room(unsigned running);
+/* Op of the tasks of a job: does what it leaves stay? */
+bool session_leaves(void *arg, struct task_session *of);
 
 /* run_job.c. Its turn has come. What runs is to end. */
 void job_run(struct slot *s);

@@ -90,7 +90,8 @@ static bool submit_alone(struct slot *s)
 		.done = run_done,
 		.starts = heard_start,
 		.notice = heard_notice,
-		.error = heard_error};
+		.error = heard_error,
+		.leaves = session_leaves};
 
 	if (s->script == NULL) /* it was no queue of SQL when it was taken */
 		return false;
@@ -155,7 +156,8 @@ static bool submit_run(struct slot *s)
 		.done = run_done,
 		.starts = heard_start,
 		.notice = heard_notice,
-		.error = heard_error};
+		.error = heard_error,
+		.leaves = session_leaves};
 	static const struct task_ops by_steps = {.row = heard_step_row,
 		.columns = run_sql_columns,
 		.tag = run_sql_tag,
@@ -163,7 +165,8 @@ static bool submit_run(struct slot *s)
 		.done = run_done,
 		.starts = heard_start,
 		.notice = heard_notice,
-		.error = heard_error};
+		.error = heard_error,
+		.leaves = session_leaves};
 	const char *names = conf_current()->p.queue_run_superuser ? "t" : "f";
 	const struct bind_param params[] = {
 		{.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)},
@@ -181,6 +184,7 @@ static bool submit_run(struct slot *s)
 		.n_params = (int)ARRAY_LEN(params),
 		.params = params,
 		.leaves = TASK_LEAVES_SESSION,
+		.session = s->queue->session.key,
 		.time = TASK_BESIDE,
 		.stays = true};
 
@@ -199,7 +203,8 @@ static bool submit_batch(struct slot *s)
 		.done = run_done,
 		.starts = heard_start,
 		.notice = heard_notice,
-		.error = heard_error};
+		.error = heard_error,
+		.leaves = session_leaves};
 	struct buf tokens = BUF_INIT;
 	const uint8_t names = conf_current()->p.queue_run_superuser;
 	struct bind_param params[] = {{.format = 1}, {.data = &names, .len = 1, .format = 1}};
@@ -212,6 +217,7 @@ static bool submit_batch(struct slot *s)
 		.n_params = (int)ARRAY_LEN(params),
 		.params = params,
 		.leaves = TASK_LEAVES_SESSION,
+		.session = s->queue->session.key,
 		.time = TASK_BESIDE,
 		.stays = true};
 
@@ -255,10 +261,13 @@ void job_run(struct slot *s)
 	s->state = SLOT_RUNS;
 	s->at = USEC_NEVER;
 	s->timeout = s->queue->timeout;
-	if (submit(s))
-		slots_begin_one();
-	else if (s->state == SLOT_RUNS)
-		slot_rest(s, REST);
+	if (!submit(s)) {
+		if (s->state == SLOT_RUNS)
+			slot_rest(s, REST);
+		return;
+	}
+	slots_begin_one();
+	slots_make_room();
 }
 
 /* What runs is to end: it is not wanted any more, or was not begun. Between two messages of a statement, where it is not

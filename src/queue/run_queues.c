@@ -19,6 +19,7 @@
 
 static void queue_end(struct run_queue *q)
 {
+	session_ends(q);
 	DL_DELETE(q->db->runs->queues, q);
 	mem_free(q);
 }
@@ -48,12 +49,12 @@ static void runs_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct qdb *db = arg;
 	struct run_queue *q;
-	struct wire_col col[7];
+	struct wire_col col[10];
 	enum qpayload payload = QPAYLOAD_JSONB;
 	char name[QSTMT_QUEUE_MAX + 1];
 	int64_t ms = 0, batch = 0;
 
-	if (!wire_row_read(body, len, col, 7) || !read_payload(&col[6], &payload) ||
+	if (!wire_row_read(body, len, col, 10) || !read_payload(&col[6], &payload) ||
 		!wire_col_copy(&col[0], name, sizeof(name)) || (q = queue_of(db, name)) == NULL) {
 		db->runs->failed = true;
 		return;
@@ -66,6 +67,7 @@ static void runs_row(void *arg, const uint8_t *body, size_t len)
 	q->payload = payload;
 	q->sql = wire_col_is(&col[4], "sql");
 	q->batch = wire_col_number(&col[5], &batch) && batch > 0 ? (int)batch : 1;
+	session_of_queue(q, &col[7], &col[8], &col[9]);
 	q->found = true;
 }
 
@@ -80,10 +82,12 @@ static void runs_done(void *arg, const struct pg_error *err)
 		return;
 	}
 	DL_FOREACH_SAFE (db->runs->queues, q, tmp) {
-		if (q->found)
+		if (q->found) {
 			slots_add(q);
-		else
+		} else {
+			session_ends(q);
 			slots_end(q);
+		}
 		if (q->slots == NULL)
 			queue_end(q);
 	}
@@ -162,6 +166,13 @@ static void put_job(char *ret, size_t size, const char *token)
 	(void)snprintf(ret, size, "%.*s", end != NULL ? (int)(end - token) : 0, token);
 }
 
+static int64_t jobs_before(const struct slot *s)
+{
+	const struct task_session *of = s->task != NULL ? task_session_of(s->task) : NULL;
+
+	return of != NULL ? of->jobs : 0;
+}
+
 static void one_run(const struct slot *s, const char *token, int attempt, bool of_batch,
 	void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
 {
@@ -176,9 +187,12 @@ static void one_run(const struct slot *s, const char *token, int attempt, bool o
 		.attempt = attempt,
 		.pid = now && s->task != NULL ? task_backend_pid(s->task) : 0,
 		.running_us = now && s->began != 0 ? loop_now() - s->began : 0,
-		.left_us = -1};
+		.left_us = -1,
+		.before = -1};
 
 	put_job(job, sizeof(job), token);
+	if (now && s->there == NULL && s->queue->session.key != 0)
+		st.before = jobs_before(s);
 	if (now && runs(s) && s->timeout > 0)
 		st.left_us = (int64_t)(s->began + s->timeout) - (int64_t)loop_now();
 	fn(&st, arg);

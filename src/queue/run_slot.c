@@ -97,6 +97,27 @@ void slots_begin_one(void)
 	all.running++;
 }
 
+/* Not those whose statements are over, and who say so: their session is one of those that are kept, or was cleaned. */
+static unsigned at_work(void)
+{
+	const struct run_queue *q;
+	const struct slot *s;
+	unsigned n = 0;
+
+	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
+		if (db->runs != NULL)
+			DL_FOREACH (db->runs->queues, q)
+				DL_FOREACH (q->slots, s)
+					n += s->state == SLOT_RUNS && s->task != NULL;
+	return n;
+}
+
+void slots_make_room(void)
+{
+	if (task_sessions() > 0)
+		sessions_make_room(at_work());
+}
+
 void slots_end_one(void)
 {
 	struct run_queue *q;
@@ -104,6 +125,7 @@ void slots_end_one(void)
 
 	INVARIANT(all.running > 0, "a job ends that did not run");
 	all.running--;
+	slots_make_room();
 	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
 		if (db->runs != NULL)
 			DL_FOREACH (db->runs->queues, q)

@@ -81,6 +81,14 @@ struct fallen {
 };
 #define FALLEN_MAX 16 /* of a queue: the last ones */
 
+/* What a job leaves in its session is there for the next one of its queue (run_session.c). */
+struct run_session {
+	uint64_t key;  /* task_spec.session; 0: nothing stays */
+	unsigned jobs; /* for so many; 0: any number */
+	usec_t time;   /* so long; 0: any time */
+	char of[512];  /* changes with whatever makes it another one's */
+};
+
 struct run_queue {
 	struct run_queue *prev, *next;
 	struct qdb *db;
@@ -95,6 +103,7 @@ struct run_queue {
 	usec_t each_until; /* not until then, as the server was lost with some that were */
 	struct fallen fallen[FALLEN_MAX];
 	unsigned n_fallen; /* since ever */
+	struct run_session session;
 	usec_t said_at;
 	uint64_t done, failed, again; /* attempts that have ended */
 	usec_t ran;
@@ -107,6 +116,10 @@ struct runs {
 	unsigned asker;
 	bool asks, again, failed;
 };
+
+/* As the catalogue says: whose session it is, for how many jobs, for how long. What is kept for others ends. */
+void session_of_queue(struct run_queue *q, const struct wire_col *of, const struct wire_col *jobs, const struct wire_col *ms);
+void session_ends(struct run_queue *q);
 
 /* As many as this process may have; those that were to leave stay. */
 void slots_add(struct run_queue *q);

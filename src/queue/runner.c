@@ -124,8 +124,11 @@ static bool has_login(struct slot *s)
 	struct run_queue *q = s->queue;
 	struct pool *pool = agent_pool(q->db, q->owner);
 
-	if (pool != s->pool)
+	if (pool != s->pool) {
+		if (s->pool != NULL && q->session.key != 0)
+			task_sessions_end(q->session.key);
 		let_go(s);
+	}
 	if (q->super && !conf_current()->p.queue_run_superuser)
 		slots_say(q,
 			"it is a superuser: give the queue to another role, or set queue_run_superuser");
@@ -267,6 +270,7 @@ void runs_reloaded(void)
 				if (stays)
 					slots_add(q);
 			}
+	slots_make_room();
 	slots_look();
 }
 

@@ -121,6 +121,8 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	CHECK_POOL(p);
 	INVARIANT(spec->ops != NULL && (spec->sql != NULL || spec->text != NULL),
 		"a task without a text, or that nobody waits for");
+	INVARIANT(spec->session == 0 || (!spec->prepare && !spec->engine && spec->client == NULL),
+		"a task in a session that is kept knows what is prepared there, or has settings");
 	if (t == NULL)
 		return NULL;
 	memset(t, 0, offsetof(struct task, err));
@@ -133,6 +135,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	t->kind = spec->kind;
 	t->stays = spec->stays;
 	t->leaves = spec->leaves;
+	t->session = spec->session;
 	t->time = spec->time;
 	t->since = loop_now();
 	t->seq = ++last_seq;
@@ -158,6 +161,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	t->together = t->engine ? spec->together : 0;
 	DL_APPEND(p->tasks, t);
 	p->n_tasks++;
+	kept_claim(t);
 	pool_mark_ready(p);
 	return t;
 }
@@ -341,6 +345,14 @@ static void send_task(struct task *t, struct server *s)
 	}
 }
 
+/* A SET of who has left the session stays in force, but for what tells how to read it. */
+static void put_settings(struct task *t, struct server *s)
+{
+	if (s->kept != NULL)
+		istr_drop(&t->vars.v[VAR_TIMEZONE]);
+	server_put_settings(s, &t->vars, t->extra, &dest_task);
+}
+
 void task_start(struct task *t, struct server *s)
 {
 	CHECK_TASK(t);
@@ -355,12 +367,13 @@ void task_start(struct task *t, struct server *s)
 	for (struct task *each = t; each != NULL; each = each->after)
 		each->server = s;
 	affinity_began(t, s);
+	kept_begins(t, s);
 	s->task = t;
 	s->use.checked = false;
 	s->use.served = true;
 	s->request_time = loop_now();
 	server_move(s, SERVER_TASK);
-	server_put_settings(s, &t->vars, t->extra, &dest_task);
+	put_settings(t, s);
 	if (s->state != SERVER_DEAD && !s->settings.settling)
 		send_task(t, s);
 }
@@ -466,7 +479,7 @@ static void finished(struct server *s)
 	if (goes_on(t, s))
 		return;
 	s->task = NULL;
-	if (t->leaves == TASK_LEAVES_SESSION)
+	if (!kept_leave(t, s) && t->leaves == TASK_LEAVES_SESSION)
 		s->trace.unseen = true;
 	if (!t->failed)
 		affinity_took(t, loop_now() - s->request_time);

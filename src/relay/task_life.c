@@ -10,6 +10,33 @@ void task_end_events(struct task *t, bool committed)
 		intercept_queue->task_event_end(t->pool, &t->events, committed);
 }
 
+const struct task_session *task_session_of(const struct task *t)
+{
+	return kept_session(t);
+}
+
+unsigned task_sessions(void)
+{
+	return kept_free();
+}
+
+bool task_sessions_end_one(void)
+{
+	struct server *s = kept_longest_idle(NULL);
+
+	if (s != NULL)
+		server_forsake(s);
+	return s != NULL;
+}
+
+void task_sessions_end(uint64_t key)
+{
+	struct server *s;
+
+	while ((s = kept_of(key)) != NULL)
+		server_forsake(s);
+}
+
 void silent_forget(struct task *t)
 {
 	CHECK_TASK(t);
@@ -22,6 +49,8 @@ void task_free(struct task *t)
 {
 	task_end_events(t, false);
 	silent_forget(t);
+	if (t->kept != NULL)
+		kept_unclaim(t);
 	pstmt_drop(&t->stmt);
 	mem_free(t->script);
 	buf_free(&t->bind);

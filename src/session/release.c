@@ -2,8 +2,8 @@
  * From a client, or from a task, back to the pool: what has to be put right on a server before it
  * is anybody's again, and what becomes of one whose client has gone.
  *
- * Entry points: server_release() of one that is at rest; server_unlink_abandoned(); server_check()
- * of one that was idle for long.
+ * Entry points: server_release() of one that is at rest; server_unlink_abandoned(); server_forsake() of one that is kept;
+ * server_check() of one that was idle for long.
  */
 #include <string.h>
 
@@ -16,6 +16,16 @@
  * end of DISCARD ALL, Postgres notes it and tells the next statement, which is somebody else's (57014). Behind this one
  * it is DISCARD ALL that is told, and the server goes. */
 #define NO_TIMEOUT "SET statement_timeout = 0"
+
+/* Of a session that is kept for the next job: what would end or change the statements of ours around that, and what it
+ * would keep from others (locks, notifications, the memory of cursors). The rest stays; encoding and styles are put in
+ * force with the next task. */
+#define TIDY                                                                                       \
+	"RESET SESSION AUTHORIZATION; RESET ROLE; RESET statement_timeout; RESET lock_timeout;"    \
+	" RESET idle_in_transaction_session_timeout; RESET default_transaction_isolation;"         \
+	" RESET default_transaction_read_only; RESET default_transaction_deferrable;"              \
+	" RESET application_name; RESET qbouncer.tell; CLOSE ALL; UNLISTEN *;"                     \
+	" SELECT pg_catalog.pg_advisory_unlock_all()"
 
 static enum relay_step reset_failed(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
@@ -48,7 +58,7 @@ static void clean(struct server *s, bool rollback, const char *reset_query)
 		server_move(s, SERVER_CLEANING);
 	read_again(s);
 	if (!put_reset(s, &b, rollback ? "ROLLBACK" : NULL) ||
-		!put_reset(s, &b, s->trace.dirty ? NO_TIMEOUT : NULL) ||
+		!put_reset(s, &b, s->trace.dirty || s->kept != NULL ? NO_TIMEOUT : NULL) ||
 		!put_reset(s, &b, s->trace.dirty ? DISCARD_ALL : NULL) ||
 		!put_reset(s, &b, reset_query))
 		goto out;
@@ -86,6 +96,11 @@ void server_release(struct server *s)
 	session_released(s);
 	s->mode = POOL_MODE_UNSET;
 	server_drop_raw_unnamed(s);
+	if (kept_needs_tidying(s)) {
+		kept_is_tidy(s);
+		clean(s, false, TIDY);
+		return;
+	}
 	if (s->trace.unseen) {
 		s->trace.dirty = true;
 		s->pool->stats.resets++;
@@ -102,9 +117,21 @@ void server_release(struct server *s)
 		server_close(s, "server lifetime over", NULL);
 		return;
 	}
-	server_move(s, s->cancels > 0 ? SERVER_CANCELLED : SERVER_IDLE);
+	server_move(s, s->kept != NULL  ? SERVER_KEPT
+		       : s->cancels > 0 ? SERVER_CANCELLED
+					: SERVER_IDLE);
 	read_again(s);
 	pool_mark_ready(s->pool);
+}
+
+void server_forsake(struct server *s)
+{
+	CHECK_SERVER(s);
+	INVARIANT(s->kept != NULL && s->task == NULL, "a session is discarded that is not kept");
+	kept_lost(s);
+	s->trace.unseen = true;
+	if (s->state == SERVER_KEPT)
+		server_release(s);
 }
 
 void server_check(struct server *s)

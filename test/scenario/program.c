@@ -81,6 +81,7 @@ static void count_pool(const struct stat_pool *st, void *arg)
 	c->n[COUNT_PARKED] += (int)st->cl_parked;
 	c->n[COUNT_WAITING] += (int)st->cl_waiting;
 	c->n[COUNT_IDLE] += (int)(st->sv_idle + st->sv_used);
+	c->n[COUNT_KEPT] += (int)st->sv_kept;
 	if (busy || st->cl_parked || st->cl_waiting)
 		(void)snprintf(c->busy, sizeof(c->busy),
 			"pool %s/%s: clients parked %u waiting %u; servers active %u login %u "

@@ -599,6 +599,8 @@ static const char *step_expect(const char *args, bool lenient)
 		return expect_number("waiting", program_count(COUNT_WAITING), args);
 	if (strip(&args, "servers"))
 		return expect_number("servers", actors_servers_open(), args);
+	if (strip(&args, "kept"))
+		return expect_number("kept", program_count(COUNT_KEPT), args);
 	if (strip(&args, "cancels"))
 		return expect_number("cancels", actors_cancels(), args);
 	if (strip(&args, "leases"))

@@ -216,8 +216,44 @@ def test_queues_without_are_not_looked_at(db):
     db.create("q")
     assert db.rows("SELECT * FROM queue._runs()") == [] and db.rows("SELECT * FROM queue._schedules_due()") == []
     db.create("r", run="sql", timeout="2 s")
-    assert db.rows("SELECT * FROM queue._runs()") == [("r", "app", False, 2000, "sql", 1, "jsonb")]
+    assert db.rows("SELECT * FROM queue._runs()") == [("r", "app", False, 2000, "sql", 1, "jsonb", None, None, None)]
     assert db.rows("SELECT * FROM queue._schedules_due()") == [("", 0)]
+
+
+def test_whose_sessions_are_kept(db):
+    """The proxy is told what makes a session another one's: anything that is changed."""
+    db.script(HANDLER)
+    said = []
+
+    def told():
+        ((of, jobs, ms),) = db.rows("SELECT session, session_jobs, session_ms FROM queue._runs()")
+        return said.append(of) or (jobs, ms)
+
+    db.create("r", run="sql", session="keep")
+    assert told() == (None, None) and said[-1] is not None
+    for options, values, want in [("{session_jobs}", "{7}", (7, None)), ("{session_time}", "{90 s}", (7, 90000)), ("{run,handler}", None, None)]:
+        if values is None:
+            db.rows("SELECT queue.alter('r', '{handler}', '{h.f}', '{run}')")
+            want = (7, 90000)
+        else:
+            db.rows("SELECT queue.alter('r', %s, %s)", options, values)
+        assert told() == want
+    db.rows("SELECT queue.drop('r')")
+    db.create("r", run="sql", session="keep")
+    told()
+    assert len(set(said)) == len(said) == 5
+    before = said[-1]
+    db.rows("SELECT queue.alter('r', '{lease}', '{1 h}')")
+    told()
+    assert said[-1] == before
+    db.rows("SELECT queue.alter('r', '{}', '{}', '{session}')")
+    assert told() == (None, None) and said[-1] is None
+    # by hand: as strict as by its functions
+    db.fails("23514", "UPDATE queue.queues SET session = 'dirty'")
+    db.fails("23514", "UPDATE queue.queues SET session = 'keep', session_jobs = 0")
+    db.fails("22023", "UPDATE queue.queues SET session_jobs = 5")
+    db.rows("UPDATE queue.queues SET session = 'keep', session_time = '1 us'")
+    assert told() == (None, 1)
 
 
 def test_what_others_push_elsewhere_is_not_run(db):

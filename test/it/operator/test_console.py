@@ -40,7 +40,7 @@ COLUMNS = {
              "current_connections max_user_client_connections current_client_connections",
     "POOLS": "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req "
              "sv_active sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login "
-             "maxwait maxwait_us pool_mode load_balance_hosts sv_pinned sv_engine",
+             "maxwait maxwait_us pool_mode load_balance_hosts sv_pinned sv_engine sv_kept",
     "CLIENTS": SESSION + " pinned",
     "SERVERS": SESSION + " engine",
     "SOCKETS": SESSION + BUFFERS,
@@ -60,7 +60,7 @@ COLUMNS = {
     "DNS_ZONES": "zonename serial count",
     "QUEUES": "database queue waiters probing next_due_us wakes probes handed served system failed",
     "WAITERS": "id database user queues state limit waited_us left_us worker kind rank",
-    "RUNNING": "database user queue job attempt state pid running_us left_us runs_in",
+    "RUNNING": "database user queue job attempt state pid running_us left_us runs_in before",
     "LEASES": "id database user queue job policy held_us in_transaction kind",
 }
 

@@ -59,7 +59,7 @@ POOLS = {"cl_active": 'clients{%s,state="active"}', "cl_waiting": 'clients{%s,st
          "sv_active": 'servers{%s,state="active"}', "sv_being_canceled": 'servers{%s,state="being_canceled"}',
          "sv_idle": 'servers{%s,state="idle"}', "sv_used": 'servers{%s,state="used"}',
          "sv_tested": 'servers{%s,state="tested"}', "sv_login": 'servers{%s,state="login"}', "maxwait": "wait_max_seconds{%s}",
-         "sv_pinned": "servers_pinned{%s}", "sv_engine": "servers_engine{%s}"}
+         "sv_pinned": "servers_pinned{%s}", "sv_engine": "servers_engine{%s}", "sv_kept": 'servers{%s,state="kept"}'}
 # always 0: a cancel request has a connection of its own; text; part of maxwait
 NOT_THERE = {"database", "user", "cl_active_cancel_req", "cl_waiting_cancel_req", "sv_active_cancel", "maxwait_us", "pool_mode",
              "load_balance_hosts"}
