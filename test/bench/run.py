@@ -50,6 +50,7 @@ PARTS = {
     "limits": flow.limits,
     "streams": streams.streams,
     "runs": handlers.runs,
+    "sessions": handlers.sessions,
     "publish": jobs.publish,
     "queues": jobs.queues,
     "disturb": disturb.disturb,

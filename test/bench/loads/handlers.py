@@ -1,7 +1,7 @@
 """Jobs that run by themselves: what one connection does, beside a loop that only calls their handler.
 
 For:     run.py.
-Entry points: runs.
+Entry points: runs, sessions.
 
 The handler counts to a number that takes a millisecond, when nobody else has the core. All jobs stand in one queue before
 the first is taken, the process has one place for them (queue_run_pool_size = 1), and so one connection. What is lost is
@@ -101,3 +101,50 @@ def runs(rig, plan):
         ["", "jobs/s", "lost", "of CPU"], rows,
         [Goal("handlers of 1 ms, with handler_batch", "lose less than 20 %",
               "%.0f %% (of CPU %.0f %%)" % tuple(_lost(got[TOGETHER[-1]], loop, what) for what in ("rate", "per_cpu")))])
+
+
+KINDS = ("clean", "keep")
+ONE = """
+DROP SCHEMA IF EXISTS h CASCADE;
+CREATE SCHEMA h;
+CREATE TABLE h.t (id int PRIMARY KEY, n int);
+INSERT INTO h.t SELECT i, 0 FROM generate_series(1, 1000) AS i;
+CREATE FUNCTION h.one(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE h.t SET n = n + 1 WHERE id = (payload ->> 'n')::int;
+END $$;
+"""
+PUSHED = {"handler": "QUEUE PUSH handler_%s '{\"n\": 7}' RETURNING JOB;", "sql": "QUEUE RUN 'UPDATE h.t SET n = n + 1 WHERE id = 7' ON sql_%s RETURNING JOB;"}
+
+
+def _lone(rig, client, what, kind, jobs):
+    """Microseconds of CPU of Postgres for each of so many jobs, of which each is awaited before the next one is pushed."""
+    before = rig.postgres_cpu()
+    for _ in range(jobs):
+        job = client.run(PUSHED[what] % kind).strip()
+        client.run("QUEUE AWAIT '%s' WAIT '10 s';" % job)
+    return 1e6 * (rig.postgres_cpu() - before) / jobs
+
+
+def sessions(rig, plan):
+    """lone jobs, in a session that is cleaned behind each, and in one that is kept"""
+    jobs = {"quick": 200, "publish": 300}.get(plan.name, 500)
+    pairs = [(what, kind) for what in PUSHED for kind in KINDS]
+    got = {pair: [] for pair in pairs}
+    with rig.pooler("qbouncer", more="queue_run_superuser = 1\nqueue_run_pool_size = 1\n") as pooler:
+        rig.psql(ONE)
+        rig.statement(pooler, "QUEUE LIST", *("QUEUE CREATE %s_%s WITH (%s, session = %s)" % (
+            what, kind, "handler = 'h.one'" if what == "handler" else "run = sql", kind) for what, kind in pairs))
+        with rig.session(pooler) as client:
+            for what, kind in pairs:   # what is planned once
+                _lone(rig, client, what, kind, 20)
+            for order in turns(pairs, plan.side_rounds + 4):
+                for what, kind in order:
+                    got[what, kind].append(_lone(rig, client, what, kind, jobs))
+        rig.statement(pooler, *("QUEUE DROP %s_%s" % pair for pair in pairs))
+    rows = [[what, *(number(median(got[what, kind])) for kind in KINDS), "%.2f" % ratio_of(got[what, "keep"], got[what, "clean"])] for what in PUSHED]
+    return Table(
+        "Sessions of jobs",
+        "Microseconds of CPU of all of Postgres for a lone job, an UPDATE of one row by its key: PUSH, TAKE, the job and DONE, and an AWAIT, one "
+        "after the other. With `session = clean` what is left in its session is discarded behind each job, with `keep` it stays.",
+        ["", "clean", "keep", "ratio"], rows)
