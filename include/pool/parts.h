@@ -48,7 +48,7 @@ struct input_head {
 	bool no_server : 1;     /* it fails with that error */
 	bool again : 1;   /* its statement was replaced by one that has succeeded: replace.again */
 	bool repeats : 1; /* it has waited for client_again() */
-	char next; /* type of the message that has come behind it, 'S' is a Sync; 0: nothing yet */
+	int16_t next; /* type of the message that has come behind it, 'S' is a Sync; -1: nothing yet */
 	bool promised : 1; /* before it stand complete answers, or a Flush: what is written already may not be kept back */
 	bool wait_noticed : 1; /* the notice of query_wait_notify was sent */
 };

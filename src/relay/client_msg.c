@@ -224,7 +224,7 @@ static size_t one(struct client *c, const uint8_t *data, size_t len)
 		client_protocol_error(c, "message is longer than max_packet_size");
 		return 0;
 	}
-	c->head.next = m.total < len ? (char)data[m.total] : 0;
+	c->head.next = m.total < len ? data[m.total] : -1;
 	step = message(c, &m);
 	if (step != STEP_WAIT && step != STEP_MORE) {
 		c->head.string_at = 0;

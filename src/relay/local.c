@@ -254,7 +254,7 @@ static bool must_wait(struct client *c, const struct lstmt *l, bool simple, enum
 	struct stmt_shape shape = {0};
 
 	l->icpt->stmt_shape(l->stmt, &shape);
-	if (shape.by_itself && !simple && !c->head.next) {
+	if (shape.by_itself && !simple && c->head.next < 0) {
 		*ret = STEP_MORE;
 		return true;
 	}
