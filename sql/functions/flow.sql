@@ -463,7 +463,10 @@ $body$,
 			let_in := queue._admit_@n@(q, groups, told.ends, told.backs, told.firsts, instant, after, mine.seq + 1,
 				free, top, lease, who, said, secret);
 			more := more OR let_in.again;
-			leased := coalesce(let_in.leased, '{}');$call$
+			leased := coalesce(let_in.leased, '{}');
+			IF let_in.others THEN
+				free := 0;
+			END IF;$call$
 		ELSE '			more := queue._admit_@n@(q, groups, told.ends, told.backs, told.firsts, instant, after, mine.seq + 1) OR more;' END),
 	'@free@', CASE WHEN straight THEN $straight$
 			-- where all of them could be leased nothing else is ready; and who asks when there is nothing, and does not wait for it,
@@ -474,6 +477,10 @@ $body$,
 						AND NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority < top)) IS NOT TRUE
 					OR free < wanted AND cardinality(leased) BETWEEN 1 AND wanted - 1 THEN
 @of_ready@
+				IF leased <> '{}' THEN	-- a lease may be so short that it is over
+					leased := ARRAY(SELECT l.job FROM unnest(leased) AS l (job), LATERAL (SELECT FROM @table@
+						WHERE id = l.job AND state || '' = 'leased' OFFSET 0) AS r);
+				END IF;
 			END IF;
 			IF leased <> '{}' THEN
 				RETURN QUERY SELECT r.* FROM unnest(leased) AS l (job), LATERAL (SELECT @row@ FROM @table@ WHERE id = l.job OFFSET 0) AS r;

@@ -68,7 +68,7 @@ $$;
 -- notes once more. A take calls it, and has the settings that its plans need.
 --
 -- Where groups have places and nothing else, so many ("free") of those that come may be leased at once, if all have the priority
--- "top" (leased; what is written is what _take_<number> writes).
+-- "top" (leased; what is written is what _take_<number> writes). others: some are ready.
 --
 -- What is known of a group is a row of n<number>_groups, replaced by a newer one and never updated, as that of the gate:
 -- inside, the jobs that were let in, which are looked up by their primary key; head, before which none is blocked (NULL:
@@ -185,9 +185,11 @@ BEGIN
 			ELSE $chosen$SELECT f.place FROM places AS p, LATERAL (@first@ FOR UPDATE SKIP LOCKED) AS f
 				WHERE p.slots > 0 AND p.head IS NOT NULL ORDER BY p.turn, f.id$chosen$ END],
 		['@leased_now@', CASE WHEN straight THEN $now$,
-			(SELECT array_agg(id) FROM went WHERE state = 'leased') AS leased$now$ ELSE '' END],
+			(SELECT array_agg(id) FILTER (WHERE state = 'leased') FROM went) AS leased,
+			(SELECT bool_or(state = 'ready') FROM went) AS others$now$ ELSE '' END],
 		['@leased_then@', CASE WHEN straight THEN $then$
 		leased := leased || told.leased;
+		others := others IS TRUE OR told.others IS TRUE;
 		free := free - coalesce(cardinality(told.leased), 0);$then$ ELSE '' END],
 		-- who rests has none that is ready
 		['@pause@', CASE WHEN rests THEN $pause$
@@ -248,7 +250,7 @@ BEGIN
 	END LOOP;
 	PERFORM queue._generate_flow_one(cfg, '_admit_@n@(q queue.queues, names text[], ends timestamptz[], backs int4[],
 		firsts int8[], instant timestamptz, since xid8, mark int8, OUT again bool' || CASE WHEN straight THEN ', OUT leased int8[],
-		free int4 DEFAULT 0, top int4 DEFAULT 0, lease interval DEFAULT NULL, who text DEFAULT NULL, said int4 DEFAULT NULL,
+		OUT others bool, free int4 DEFAULT 0, top int4 DEFAULT 0, lease interval DEFAULT NULL, who text DEFAULT NULL, said int4 DEFAULT NULL,
 		secret uuid DEFAULT NULL' ELSE '' END || ')', '', body);
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._admit_%s TO PUBLIC', cfg.number);
 END

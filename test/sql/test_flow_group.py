@@ -921,3 +921,24 @@ def test_who_does_not_wait_and_finds_nothing(db):
     assert db.rows(found, [0], [0], -1)[0][0] == 4
     end(db, 1)
     assert [id for id, _ in db.rows(found, [0], [99], -1)] == [3]
+
+
+def test_a_lease_that_is_over_within_its_take(db):
+    """What is let in is leased before what is ready: by then such a lease may be over, and the job was given without a token."""
+    db.create("q", max_running_per_group=2, retry="fixed 1 h")
+    pushed(db, a=2, _=1)
+    first = db.take("q", 10, lease="1 microsecond")
+    assert first and all(job["token"] for job in first)
+    assert len({job["token"] for job in first}) == len(first)
+    db.expire("q")
+    rest = db.take("q", 10)
+    assert sorted(job["id"] for job in rest) == [1, 2, 3] and all(job["token"] for job in rest)
+
+
+def test_what_is_let_in_behind_what_is_delayed(db):
+    """A second look lets in more, of the priority that may be leased at once: those of the first one are taken, too."""
+    db.create("q", max_running_per_group=1)
+    for priority, delay in ((0, "1 h"), (0, "1 h"), (5, None), (0, None), (0, None)):
+        db.rows("SELECT queue.push('q', '1'::jsonb, priority => %s, delay => %s::interval, \"group\" => 'a')", priority, delay)
+    db.rows("SELECT queue.alter('q', ARRAY['max_running_per_group'], ARRAY['3'])")
+    assert sorted(job["id"] for job in db.take("q", 10)) == [3, 4, 5]
