@@ -1117,6 +1117,7 @@ qb_dialogues = \
 	test/scenario/take/single_consumer_breaks.dlg \
 	test/scenario/take/stream_by_number.dlg \
 	test/scenario/take/stream_dies_with_rows.dlg \
+	test/scenario/take/stream_payload_changes.dlg \
 	test/scenario/take/take_cancelled.dlg \
 	test/scenario/take/take_dies_with_rows.dlg \
 	test/scenario/take/take_fails_woken.dlg \

@@ -70,21 +70,22 @@ int64_t head_number(struct qdb *db, const char *queue)
 	return l != NULL ? l->number : 0;
 }
 
-int64_t head_stream(struct qdb *db, const char *stream)
+int64_t head_stream(struct qdb *db, const char *stream, enum qpayload payload)
 {
 	const struct head *l = head_find(db, stream);
 
-	return l != NULL && l->number == 0 ? l->stream_number : 0;
+	return l != NULL && l->number == 0 && l->stream_payload == payload ? l->stream_number : 0;
 }
 
 /* Without memory it is asked by its name. */
-void head_stream_is(struct qdb *db, const char *stream, int64_t number)
+void head_stream_is(struct qdb *db, const char *stream, int64_t number, enum qpayload payload)
 {
 	struct head *l = head_ref(db, stream);
 
 	if (l == NULL)
 		return;
 	l->stream_number = number;
+	l->stream_payload = payload;
 	head_unref(l);
 }
 

@@ -29,9 +29,9 @@ struct head_mark head_now_number(struct qdb *db, int64_t number); /* by the numb
 /* What task_spec.kind is of a verb (a letter) on a queue. */
 uint64_t head_kind(char verb, const char *queue);
 int64_t head_number(struct qdb *db, const char *queue); /* of the queue; 0: not known */
-/* The number of a stream, which its deliveries tell; 0: not known. */
-int64_t head_stream(struct qdb *db, const char *stream);
-void head_stream_is(struct qdb *db, const char *stream, int64_t number);
+/* The number of a stream that has these payloads, which its deliveries tell; 0: not known. */
+int64_t head_stream(struct qdb *db, const char *stream, enum qpayload payload);
+void head_stream_is(struct qdb *db, const char *stream, int64_t number, enum qpayload payload);
 struct tally *head_tally(struct qdb *db, int64_t number); /* count.c; NULL: it is not known */
 void head_lower(struct qdb *db, const char *queue, struct head_mark to);
 void head_lower_number(struct qdb *db, int64_t number, struct head_mark to);

@@ -33,6 +33,7 @@ struct head {
 	usec_t absent_at; /* that there is no such queue was the answer then; 0: was not */
 	bool stream;      /* ... but a stream */
 	int64_t stream_number; /* 0: not known */
+	enum qpayload stream_payload;
 	int n_low_marks;
 	struct low_mark low_marks[LOW_MARKS_MAX];
 	int64_t since;   /* microseconds, the database's clock; 0: not known */

@@ -592,8 +592,8 @@ static void on_done(void *arg, const struct pg_error *err)
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		wait_on(w);
 	} else if (err != NULL && w->direct && strcmp(err->sqlstate, "42883") == 0) {
-		head_stream_is(
-			w->db, w->args.queues[0], 0); /* it was dropped, and perhaps made anew */
+		/* it was dropped, and perhaps made anew */
+		head_stream_is(w->db, w->args.queues[0], 0, w->args.payload);
 		ask(w);
 	} else if (err != NULL && head_is_refusal(err, &payload)) {
 		refused(w, err);
@@ -607,7 +607,7 @@ static void on_done(void *arg, const struct pg_error *err)
 		park_no_memory(&w->park);
 	} else if (w->got.n > 0) {
 		if (!w->direct && w->got.stream > 0)
-			head_stream_is(w->db, w->args.queues[0], w->got.stream);
+			head_stream_is(w->db, w->args.queues[0], w->got.stream, w->args.payload);
 		end_answer(&w->park);
 	} else if (w->out && w->ours) {
 		fail_behind_done(w);
@@ -676,7 +676,7 @@ static bool submit(struct reader *w)
 		[QPAYLOAD_TEXT] = CALL_TAKE_FOR_TEXT,
 		[QPAYLOAD_BYTEA] = CALL_TAKE_FOR_BYTEA,
 	};
-	const int64_t stream = head_stream(w->db, w->args.queues[0]);
+	const int64_t stream = head_stream(w->db, w->args.queues[0], w->args.payload);
 	const struct queue_call *call = &queue_calls[calls[w->args.payload]];
 	struct buf text = BUF_INIT;
 	struct task_settings *settings = NULL;
