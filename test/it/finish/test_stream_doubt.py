@@ -2,7 +2,7 @@
 
 import pytest
 
-from queuetest import error, tag
+from queuetest import error, tag, wait_for
 from relay import Relay
 
 WAYS = {
@@ -25,6 +25,8 @@ def lossy(qbouncer, cluster, db):
                 tag(c, "QUEUE SUBSCRIBE %s TO s%s" % (sub, options))
             tag(c, "QUEUE PUSH s '1', '2', '3'")
             (one, two, _) = c.rows("QUEUE TAKE s FOR f")
+            # the proxy has its number: else it says later whose the leases are, and that has their tokens in it, too
+            wait_for(lambda: c.rows("SELECT number FROM queue.proxies"), "the number of the proxy")
             tag(c, "QUEUE FAIL '%s' EVENT %s, %s" % (one["token"], one["id"], two["id"]))
             yield relay, proxy, c
 
