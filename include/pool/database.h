@@ -132,6 +132,7 @@ struct pool_all {
 	unsigned generation;        /* counts what route_reload() has seen */
 	bool paused;                /* PAUSE without a name */
 	bool suspended;             /* SUSPEND */
+	bool ends;                  /* who hears that his task has failed gets no other one */
 	const struct pool_calls *calls;
 	struct pool *ready_head, **ready_tail; /* of limits.c alone */
 };

@@ -496,6 +496,7 @@ static usec_t on_held_tick(void *arg, usec_t now)
 bool pool_start(const struct pool_calls *calls)
 {
 	pool_all.calls = calls;
+	pool_all.ends = false;
 	held_tick = loop_tick_new(on_held_tick, NULL, USEC_NEVER);
 	return held_tick != NULL;
 }

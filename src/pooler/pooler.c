@@ -96,6 +96,7 @@ void pooler_free(void)
 	(void)ends_phase(NULL, loop_now());
 	end_servers();
 	(void)ends_phase(NULL, loop_now());
+	pool_all.ends = true;
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
 			task_fail_waiting(p, &err, USEC_NEVER, false);

@@ -116,7 +116,7 @@ static void put_how(struct task *t, const struct task_spec *spec)
 
 struct task *task_submit(struct pool *p, const struct task_spec *spec)
 {
-	struct task *t = mem_alloc(sizeof(*t));
+	struct task *t = !pool_all.ends ? mem_alloc(sizeof(*t)) : NULL;
 
 	CHECK_POOL(p);
 	INVARIANT(spec->ops != NULL && (spec->sql != NULL || spec->text != NULL),

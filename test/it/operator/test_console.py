@@ -339,6 +339,18 @@ def test_kill_and_resume(proxy, db):
     assert types(proxy.wire(db).simple("SELECT 1")) == "TDCZ"
 
 
+def test_end_behind_a_kill(qbouncer, db):
+    """What the queue would like to ask then waits for the RESUME. When that fails it is not tried again."""
+    proxy = qbouncer()
+    with proxy.wire(db) as c:
+        c.simple("QUEUE CREATE mail; QUEUE PUSH mail '1'")
+        assert len(c.rows("QUEUE TAKE mail")) == 1
+        proxy.wait_show("QUEUES", lambda r: r["system"] == "up")
+        proxy.console("KILL " + db)
+        c.closed()
+    proxy.stop()
+
+
 def test_reconnect(proxy, db):
     sql = "SELECT pg_backend_pid() AS p"
     with proxy.wire(db) as c:
