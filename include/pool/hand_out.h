@@ -118,7 +118,8 @@ void kept_lost(struct server *s);                  /* what is there is nobody's 
 bool kept_is_over(const struct server *s, usec_t now);
 unsigned kept_free(void);                          /* that nobody has claimed */
 struct server *kept_longest_idle(const struct pool *p); /* of these; p NULL: of all pools; or NULL */
-void kept_makes_room(struct pool *p); /* the first of those that share a limit with it is closed, if there is one */
+/* The first of those that share the limit of its database, or of its user, is closed, if there is one. */
+void kept_makes_room(struct pool *p, bool of_db);
 struct server *kept_of(uint64_t key);              /* one of these; or NULL */
 const struct task_session *kept_session(const struct task *t);
 unsigned kept_beside(const struct pool *p);        /* servers that are for nobody else */

@@ -199,13 +199,13 @@ struct server *kept_longest_idle(const struct pool *p)
 	return NULL;
 }
 
-void kept_makes_room(struct pool *p)
+void kept_makes_room(struct pool *p, bool of_db)
 {
 	struct kept *k;
 
 	CHECK_POOL(p);
 	DL_FOREACH (all.free, k)
-		if (k->server->pool->db == p->db || k->server->pool->account == p->account)
+		if (of_db ? k->server->pool->db == p->db : k->server->pool->account == p->account)
 			break;
 	if (k == NULL)
 		return;

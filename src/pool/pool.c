@@ -392,21 +392,33 @@ static bool beside_is_full(unsigned used, int max)
 	return max > 1 && used >= (part > 0 ? part : 1);
 }
 
-/* What runs beside the clients, for however long, leaves them one of the servers that there may be of the database, and of
+/* What runs beside the clients, for however long, leaves them one of the servers that there may be of the database, or of
  * the user. */
-static bool leaves_none(const struct pool *p)
+static bool leaves_none(const struct pool *p, bool of_db)
 {
-	int user_max = account_limits(p->account)->max_servers;
-	unsigned of_db = 0, of_user = 0;
+	int max = of_db ? p->db->max_connections : account_limits(p->account)->max_servers;
+	unsigned n = 0;
 
-	if (p->db->max_connections == 0 && user_max == 0)
+	if (max == 0)
 		return false;
 	for (const struct database *db = route_first(); db != NULL; db = db->next)
-		for (const struct pool *other = db->pools; other != NULL; other = other->next) {
-			of_db += db == p->db ? beside(other) : 0;
-			of_user += other->account == p->account ? beside(other) : 0;
+		for (const struct pool *other = db->pools; other != NULL; other = other->next)
+			if (of_db ? db == p->db : other->account == p->account)
+				n += beside(other);
+	return beside_is_full(n, max);
+}
+
+/* What is only kept under that limit makes room. */
+static bool is_held_back(struct pool *p)
+{
+	bool held_back = false;
+
+	for (int of_db = 0; of_db < 2; of_db++)
+		if (leaves_none(p, of_db != 0)) {
+			kept_makes_room(p, of_db != 0);
+			held_back = true;
 		}
-	return beside_is_full(of_db, p->db->max_connections) || beside_is_full(of_user, user_max);
+	return held_back;
 }
 
 /* The longest waiting task that can have a server now, and that server; NULL: none. Of those up to
@@ -433,8 +445,7 @@ static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct
 		kept_claim(t);
 		if (t->kept != NULL) {
 			one = kept_server(t);
-		} else if (t->time == TASK_BESIDE && leaves_none(p)) {
-			kept_makes_room(p);
+		} else if (t->time == TASK_BESIDE && is_held_back(p)) {
 			left++; /* there are few of them */
 			continue;
 		}

@@ -479,3 +479,27 @@ def test_jobs_of_several_queues_under_a_limit(qbouncer, db, limit):
             assert count(c, name) >= 1
             assert len(kept(proxy)) <= 2
         assert c.rows("SELECT 1 AS n") == [{"n": "1"}]
+
+
+def test_a_limit_of_another_database(qbouncer, cluster, db, direct):
+    """Where that one has no room left, what is kept elsewhere makes none, and stays."""
+    there = cluster.createdb(owner="app")
+    to = "host=%s port=%d dbname=" % (cluster.socket_dir, cluster.port)
+    proxy = qbouncer(queue_run_pool_size=4, databases={"full": "%s%s max_db_connections=2" % (to, db), "other": to + there})
+    try:
+        with proxy.wire("full") as c, proxy.wire("other") as d:
+            tag(d, "QUEUE CREATE nightly WITH (%s)" % WITH)
+            first = result(d, COUNT)
+            wait_kept(proxy)
+            direct.execute("SELECT pg_advisory_lock(7)")
+            for name in ("one", "two"):
+                tag(c, "QUEUE CREATE %s WITH (%s)" % (name, WITH))
+                tag(c, "QUEUE RUN 'SELECT pg_advisory_xact_lock_shared(7)' ON %s" % name)
+            wait_for(lambda: sorted(r["state"] for r in proxy.console("SHOW RUNNING")) == ["running", "waiting"], "one that waits for the other one")
+            assert result(d, COUNT) == {"n": 2, "pid": first["pid"]}
+            direct.execute("SELECT pg_advisory_unlock(7)")
+            wait_for(lambda: not proxy.console("SHOW RUNNING"), "the end of both")
+            assert result(d, COUNT) == {"n": 3, "pid": first["pid"]}
+    finally:
+        proxy.stop()
+        cluster.dropdb(there)
