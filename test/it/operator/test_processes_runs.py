@@ -120,3 +120,116 @@ def test_a_job_that_outlives_its_proxy(qbouncer, db, direct, how):
         wait_for(lambda: value(direct, LOCKED) > had, "another one that runs", timeout=30)
         direct.execute("SELECT pg_advisory_unlock(7)")
         all_once(direct, 2)
+
+
+# --- sessions that are kept ---
+
+KEEPS = """
+CREATE SCHEMA app;
+CREATE TABLE app.done (queue text, n int, pid int, had int, others int);
+CREATE FUNCTION app.work(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    me CONSTANT text := queue.current_job() ->> 'queue';
+BEGIN
+    CREATE TEMP TABLE IF NOT EXISTS mine (queue text);
+    INSERT INTO mine VALUES (me);
+    PERFORM pg_sleep(0.005);
+    INSERT INTO app.done SELECT me, (payload #>> '{}')::int, pg_backend_pid(), count(*), count(*) FILTER (WHERE queue <> me) FROM mine;
+END $$
+"""
+QUEUES = ["mail", "news"]
+KEPT = "to_regclass('pg_temp.mine') AS t"
+
+
+def make_keeping(c, more=""):
+    c.simple(KEEPS)
+    for name in QUEUES:
+        tag(c, "QUEUE CREATE %s WITH (handler = 'app.work', session = keep, max_attempts = 1, retain_done = '1 h'%s)" % (name, more))
+    c.rows("QUEUE LIST")
+
+
+def push_both(c, first, last):
+    for n in range(first, last, 10):
+        for name in QUEUES:
+            tag(c, "QUEUE PUSH %s SELECT to_jsonb(i) FROM generate_series(%d, %d) AS i" % (name, n, n + 9))
+
+
+def done_by_their_own(direct, n, failed=0):
+    """Each once, in sessions in which no job of the other queue has been; and some of them found what another one has left."""
+    for name in QUEUES:
+        wait_for(lambda name=name: value(direct, "SELECT count(*) FROM queue.q_%s" % name) == 0, "the end of all jobs", timeout=60)
+        assert value(direct, "SELECT count(*) FROM queue.a_%s WHERE state <> 'done' OR failures > %d" % (name, failed)) == 0
+        assert [i for i, in direct.execute("SELECT n FROM app.done WHERE queue = %s ORDER BY n", (name,))] == list(range(1, n + 1))
+        assert value(direct, "SELECT max(had) FROM app.done WHERE queue = '%s'" % name) > 1
+    assert value(direct, "SELECT max(others) FROM app.done") == 0
+
+
+def nobody_sees_it(*clients):
+    for c in clients:
+        for _ in range(3):
+            assert c.rows("SELECT %s" % KEPT) == [{"t": None}]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_sessions_are_kept_in_several_processes(qbouncer, db, direct, how):
+    """Each keeps its own. Those of one that is killed end with it, and those that are left when fewer places are allowed."""
+    proxy = qbouncer(processes=N, queue_run_pool_size=1, queue_orphan_grace="1s", queue_hold_lease="2s")
+    wait_for(lambda: len(pids(proxy)) == N, "all processes")
+    there = one_of_each(proxy, db)
+    make_keeping(there[1], how.replace("10", "3") + ", retry = 'fixed 1ms'")
+    direct.execute("UPDATE queue.queues SET max_attempts = 5")
+    for w in there.values():
+        w.rows("QUEUE LIST")
+    push_both(there[1], 1, 60)
+    wait_for(lambda: value(direct, "SELECT count(*) FROM app.done") > 20, "some of them")
+    victim = pids(proxy)[2]
+    os.kill(victim, signal.SIGKILL)
+    wait_for(lambda: pids(proxy)[2] != victim, "its successor")
+    push_both(there[1], 61, 120)
+    done_by_their_own(direct, 120, failed=4)
+    nobody_sees_it(*[w for n, w in there.items() if n != 2])
+    proxy.settings["queue_run_pool_size"] = 0
+    proxy.reload()
+    wait_for(lambda: not any(r["state"] == "kept" for r in proxy.console("SHOW SERVERS")), "the end of what was kept")
+    for w in there.values():
+        w.close()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_sessions_are_kept_by_two_proxies(qbouncer, db, direct, how):
+    proxies = [qbouncer(queue_run_pool_size=1) for _ in range(2)]
+    with proxies[0].wire(db) as c, proxies[1].wire(db) as d:
+        make_keeping(c, how)
+        d.rows("QUEUE LIST")
+        push_both(c, 1, 60)
+        push_both(d, 61, 120)
+        done_by_their_own(direct, 120)
+        nobody_sees_it(c, d)
+        # a change through one of them ends it in both
+        for name in QUEUES:
+            tag(c, "QUEUE ALTER %s SET (session = clean)" % name)
+        for proxy in proxies:
+            wait_for(lambda proxy=proxy: not any(r["state"] in ("kept", "tested") for r in proxy.console("SHOW SERVERS")), "the end of what was kept")
+        nobody_sees_it(*[w for _ in range(5) for w in (c, d)])
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_restarts_with_sessions_that_are_kept(qbouncer, db, direct, how):
+    """They stay behind: the new process has its own. No attempt fails for that, and nobody is given what was left."""
+    proxy = qbouncer(start=False, pidfile="{dir}/pid", metrics_port=free_port())
+    proxy.start()
+    with proxy.wire(db) as c:
+        make_keeping(c, how)
+        push_both(c, 1, 120)
+        for have in (20, 70, 120):
+            wait_for(lambda have=have: value(direct, "SELECT count(*) FROM app.done") >= have, "some of them", timeout=60)
+            ended(takeover(proxy))
+            nobody_sees_it(c)
+            c.rows("QUEUE LIST")
+        push_both(c, 121, 130)
+        done_by_their_own(direct, 130)
+        # when nothing runs, too
+        wait_for(lambda: any(r["state"] == "kept" for r in proxy.console("SHOW SERVERS")), "a session that is kept")
+        ended(takeover(proxy))
+        assert not any(r["state"] == "kept" for r in proxy.console("SHOW SERVERS"))
+        nobody_sees_it(c)

@@ -1,6 +1,7 @@
 """session = keep: what a job leaves in its session is there for the next one of its queue, and for nobody else."""
 
 import json
+import signal
 import urllib.request
 
 import psycopg
@@ -413,14 +414,58 @@ def test_a_client_that_needs_its_place(qbouncer, db, limit):
         assert count(c) in (1, 2)
 
 
-def test_shutdown_and_restart(runner, qbouncer, db, direct):
-    """What is kept does not hold up the end."""
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, "SHUTDOWN WAIT_FOR_SERVERS", "SHUTDOWN WAIT_FOR_CLIENTS"])
+def test_shutdown_and_restart(runner, db, direct, how):
+    """What is kept does not hold up the end; and the next process finds nothing of it."""
     proxy, c = runner
     first = result(c, COUNT)
     wait_kept(proxy)
     c.close()
-    proxy.stop()
+    if isinstance(how, str):
+        proxy.console(how)
+    else:
+        proxy.signal(how)
+    wait_for(lambda: proxy.process.poll() == 0, "the end of the proxy", timeout=4)
     wait_gone(direct, first["pid"])
+    proxy.start()
+    with proxy.wire(db) as again:
+        again.rows("QUEUE LIST")
+        assert [count(again), count(again)] == [1, 2]
+
+
+@pytest.mark.parametrize("command", ["KILL", "DISABLE"])
+def test_commands_of_the_console(runner, db, direct, command):
+    """KILL ends it as it ends any connection; a database that lets nobody in still runs its jobs."""
+    proxy, c = runner
+    first = result(c, COUNT)
+    wait_kept(proxy)
+    proxy.console("%s %s" % (command, db))
+    if command == "KILL":
+        wait_gone(direct, first["pid"])
+    proxy.console("%s %s" % ("RESUME" if command == "KILL" else "ENABLE", db))
+    with proxy.wire(db) as again:
+        again.rows("QUEUE LIST")
+        assert count(again) == (1 if command == "KILL" else 2)
+
+
+def test_an_entry_that_leads_elsewhere(qbouncer, cluster, db, direct):
+    """By a RELOAD: the session is one of the database that it led to before."""
+    there = cluster.createdb(owner="app")
+    to = "host=%s port=%d dbname=" % (cluster.socket_dir, cluster.port)
+    proxy = qbouncer(queue_run_pool_size=1, databases={"here": to + db})
+    try:
+        with proxy.wire("here") as c:
+            tag(c, "QUEUE CREATE nightly WITH (%s)" % WITH)
+            first = result(c, COUNT)
+        proxy.databases["here"] = to + there
+        proxy.reload()
+        wait_gone(direct, first["pid"])
+        with proxy.wire("here") as c:
+            tag(c, "QUEUE CREATE nightly WITH (%s)" % WITH)
+            assert result(c, "SELECT current_database() AS d, to_regclass('pg_temp.mine') AS t") == {"d": there, "t": None}
+    finally:
+        proxy.stop()
+        cluster.dropdb(there)
 
 
 def test_it_is_seen(qbouncer, db, direct):
@@ -458,13 +503,29 @@ def test_options(runner):
     assert error(c, "QUEUE ALTER x SET (session = keep)").sqlstate == "22023"
 
 
-def test_an_old_snapshot_and_a_role_without_rights(runner, cluster, db, direct):
+def test_a_role_without_rights(runner, cluster, db, direct):
     """Who may not change the queue has no say in its sessions."""
     proxy, c = runner
     assert count(c) == 1
     with psycopg.connect(cluster.dsn(db, user="other"), autocommit=True) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
         conn.execute("SELECT queue.alter('nightly', '{session}', '{clean}')")
     assert count(c) == 2
+
+
+def test_a_transaction_with_an_old_snapshot(runner, db):
+    """What it sees is not asked: who cleans the sessions of the queue is heard."""
+    proxy, c = runner
+    assert count(c) == 1
+    with proxy.connect(db, autocommit=False) as old:
+        old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        assert old.execute("SELECT session FROM queue.queues").fetchone()[0] == "keep"
+        tag(c, "QUEUE ALTER nightly SET (session = clean)")
+        wait_kept(proxy, 0)
+        assert [count(c), count(c)] == [1, 1]
+        # a job of the old one's, in the session of the new one
+        old.execute("QUEUE RUN 'SELECT 1' ON nightly")
+        old.commit()
+    assert kept(proxy) == []
 
 
 @pytest.mark.parametrize("limit", ["max_db_connections", "max_user_connections"])
