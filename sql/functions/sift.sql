@@ -120,6 +120,9 @@ BEGIN
 		RETURN;
 	END IF;
 	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = l.sub;
+	IF NOT FOUND THEN	-- it is gone since the look: take tells that
+		RETURN;
+	END IF;
 	IF u.lanes > 1 THEN
 		EXECUTE format('SELECT * FROM queue._cut_lane_%s($1, $2, $3, $4, $5, $6, $7, $8, %s, %s, 2000)', l.stream, u.lanes, u.lane)
 			INTO cut USING l.lo, l.w, late, l.floor, at, 9223372036854775807, l.since, most;
