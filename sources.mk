@@ -323,6 +323,9 @@ libqb_queue_a_SOURCES = \
 	src/queue/mark.h \
 	src/queue/merge.c \
 	src/queue/merge.h \
+	src/queue/merge_again.c \
+	src/queue/merge_int.h \
+	src/queue/merge_send.c \
 	src/queue/merge_spec.c \
 	src/queue/name.c \
 	src/queue/own_sql.c \
