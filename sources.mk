@@ -1130,6 +1130,7 @@ qb_dialogues = \
 	test/scenario/take/take_in_transaction.dlg \
 	test/scenario/take/take_prepared.dlg \
 	test/scenario/take/take_rank.dlg \
+	test/scenario/take/take_rank_asking.dlg \
 	test/scenario/take/take_silent.dlg \
 	test/scenario/take/take_times_out.dlg \
 	test/scenario/take/take_wakes.dlg \

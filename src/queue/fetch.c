@@ -57,6 +57,22 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 		put_key_text(key, w->args.queues[i]);
 }
 
+/* What put_key() puts, without their settings and formats. */
+bool fetch_is_shared(const struct waiter *a, const struct waiter *b)
+{
+	const struct take_args *x = &a->args, *y = &b->args;
+
+	if (a->pool != b->pool || a->alone || b->alone || x->where != NULL || y->where != NULL ||
+		x->grouped || y->grouped || x->pop != y->pop || (x->hold > 0) != (y->hold > 0) ||
+		x->payload != y->payload || !take_same_text(x->lease, y->lease) ||
+		!take_same_text(x->as, y->as) || x->n_queues != y->n_queues)
+		return false;
+	for (int i = 0; i < x->n_queues; i++)
+		if (strcmp(x->queues[i], y->queues[i]) != 0)
+			return false;
+	return true;
+}
+
 static const enum call_id take_calls[QPAYLOAD_COUNT] = {
 	[QPAYLOAD_JSONB] = CALL_TAKE,
 	[QPAYLOAD_TEXT] = CALL_TAKE_TEXT,

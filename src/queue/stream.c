@@ -208,15 +208,10 @@ static struct streamed *streamed_get(struct qdb *db, const char *name)
 	return NULL;
 }
 
-static bool same_text(const char *a, const char *b)
-{
-	return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
-}
-
 static bool same_wish(const struct reader *a, const struct reader *b)
 {
-	return same_text(a->least, b->least) && same_text(a->within, b->within) &&
-	       same_text(a->lag, b->lag) &&
+	return take_same_text(a->least, b->least) && take_same_text(a->within, b->within) &&
+	       take_same_text(a->lag, b->lag) &&
 	       (a->args.where == NULL || b->args.where == NULL
 			       ? a->args.where == b->args.where
 			       : take_where_equal(a->args.where, b->args.where));

@@ -40,6 +40,7 @@ MUST_CHECK bool take_args_queues(struct take_args *a, const struct names *names)
 /* Held so long at most: leased for a short time, which is renewed. false: memory. */
 MUST_CHECK bool take_args_hold(struct take_args *a, usec_t hold);
 void take_args_free(struct take_args *a);
+bool take_same_text(const char *a, const char *b); /* arguments that need not be given */
 /* The text of an argument; NULL: it is not given, or NULL. */
 MUST_CHECK bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b, struct pg_error *err,
 	const char *what);

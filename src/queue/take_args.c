@@ -266,6 +266,11 @@ void take_args_free(struct take_args *a)
 	*a = (struct take_args){0};
 }
 
+bool take_same_text(const char *a, const char *b)
+{
+	return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
 static bool suits_grouped(const struct qstmt *q, struct pg_error *err)
 {
 	bool reads = qstmt_has(q, QARG_READER);

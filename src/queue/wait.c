@@ -673,6 +673,7 @@ static void common_row(void *arg, const uint8_t *body, size_t len, int first)
 }
 
 const struct waiter_ops waiter_ops = {.ask = fetch_start,
+	.asks_with = fetch_is_shared,
 	.ask_failed = ask_failed,
 	.handed = waiter_handed,
 	.fetch = {.row = taken_row,
@@ -685,10 +686,8 @@ const struct waiter_ops waiter_ops = {.ask = fetch_start,
 
 static bool same_question(const struct take_args *a, const struct take_args *b)
 {
-	bool lease = a->lease == NULL || b->lease == NULL ? a->lease == b->lease
-							  : strcmp(a->lease, b->lease) == 0;
-
-	return lease && a->pop == b->pop && a->where == NULL && b->where == NULL;
+	return take_same_text(a->lease, b->lease) && a->pop == b->pop && a->where == NULL &&
+	       b->where == NULL;
 }
 
 /* Does somebody of the same role wait already in each of its wait queues, who asked for the same? Then

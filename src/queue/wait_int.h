@@ -81,6 +81,8 @@ struct waiter;
 /* What a waiter does when it is its turn, and when what it waits for has come: wait.c. */
 struct waiter_ops {
 	bool (*ask)(struct waiter *w); /* never ends it before it returns; false: memory */
+	/* Are their takes one statement, as far as is known before it is made? */
+	bool (*asks_with)(const struct waiter *a, const struct waiter *b);
 	void (*ask_failed)(struct waiter *w); /* that is said to who takes */
 	void (*handed)(struct waiter *w, bool ok); /* the end of a push that may have been its job */
 	struct merge_ops fetch;
@@ -179,6 +181,7 @@ MUST_CHECK bool where_spec(struct waiter *w, const char *proxy, struct merge_spe
 
 /* fetch.c: never calls back before it returns; false: memory. */
 bool fetch_start(struct waiter *w);
+bool fetch_is_shared(const struct waiter *a, const struct waiter *b); /* waiter_ops.asks_with */
 
 /* taken.c */
 /* Room for so many jobs, before they are taken: out of memory, what is known of a job can be given back, and

@@ -193,13 +193,15 @@ void waitqs_wake_all(struct qdb *db)
 /*
  * The longest waiter first. One that asks already asked before the wait queue was woken: it will ask
  * again, so its credit is kept for it and not given to those behind, unless its answer does not
- * come. Who cannot ask leaves its wait queues, and the last one of a wait queue ends it: r is not looked at
- * again then.
+ * come. Those behind who would wait for that answer anyway, since theirs is the same statement, ask with it then: they
+ * would be before it otherwise. Who cannot ask leaves its wait queues, and the last one of a wait queue ends it: r is not
+ * looked at again then.
  */
 static bool serve_waitq(struct waitq *r)
 {
 	unsigned left = r->credits;
 	const struct member *first = NULL;
+	const struct waiter *again = NULL; /* the first one that will ask again */
 	struct member *m;
 	bool any = false;
 
@@ -220,7 +222,9 @@ static bool serve_waitq(struct waitq *r)
 		if (waiter_is_stuck(w) || (waiter_is_busy(w) && m->gen == r->gen))
 			continue;
 		left--;
-		if (waiter_is_busy(w))
+		if (again == NULL && w->item != NULL)
+			again = w;
+		if (waiter_is_busy(w) || (again != NULL && w->ops->asks_with(w, again)))
 			continue;
 		any = true;
 		w->event_at = r->event_at;
