@@ -4,13 +4,26 @@ For:     run.py.
 Must not know: how it is printed.
 Entry points: Figures.
 
-The file is JSON: of each part its table, and the facts of the run that it is of (a list of names and values).
+The file is JSON: of each part its table, and the facts of the run that it is of (a list of names and values). A row of a
+table has a line, so a difference shows what was measured anew.
 """
 
 import json
 import os
 
 from table import Goal, Table
+
+
+def _json(value, indent=""):
+    """Its text; what has nothing inside it, as a row has, is one line."""
+    further = indent + " "
+    if isinstance(value, dict):
+        inside, ends = ["%s: %s" % (_json(name), _json(of, further)) for name, of in value.items()], "{}"
+    elif isinstance(value, (list, tuple)) and any(isinstance(of, (dict, list, tuple)) for of in value):
+        inside, ends = [_json(of, further) for of in value], "[]"
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    return "%s\n%s%s\n%s%s" % (ends[0], further, (",\n" + further).join(inside), indent, ends[1])
 
 
 class Figures:
@@ -43,6 +56,5 @@ class Figures:
     def save(self):
         """As a whole, or not at all."""
         with open(self.path + ".new", "w", encoding="utf-8") as out:
-            json.dump(self.parts, out, indent=1, ensure_ascii=False)
-            out.write("\n")
+            out.write(_json(self.parts) + "\n")
         os.replace(self.path + ".new", self.path)

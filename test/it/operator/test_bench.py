@@ -3,6 +3,7 @@
 In the place of pgbouncer stands the proxy once more: whom it is compared with is not the question here.
 """
 
+import json
 import os
 import shutil
 import socket
@@ -247,13 +248,15 @@ def test_parts_that_are_not_measured_stay(tmp_path):
     old, new = [("date", "yesterday"), ("plan", "full")], [("date", "today"), ("plan", "full")]
     first = Figures(str(path))
     for part in "gone", "two", "one":
-        first.put(Table("Title of " + part, "Text.", ["a"], [[1]], [Goal(part, ">= 1", "1")], part), old)
+        first.put(Table("Title of " + part, "Text.", ["a", ""], [[1, "b"], [2, ""]], [Goal(part, ">= 1", "1")], part), old)
     first.save()
     again = Figures(str(path))
     again.put(Table("Title of two", "Text.", ["a"], [[2]], [Goal("two", ">= 1", "2")], "two"), new)
     report.write(str(page), new, again.tables(["one", "two", "three"]), "the command")
     again.save()
     assert list(Figures(str(path)).parts) == ["one", "two"]
+    assert Figures(str(path)).parts == json.loads(path.read_text()) == json.loads(json.dumps(again.parts))
+    assert "\n   [1, \"b\"],\n   [2, \"\"]\n" in path.read_text(), "a row has a line"
     text = page.read_text()
     assert text.index("Title of one") < text.index("Title of two") and "gone" not in text
     assert "This part alone: `test/bench/run.py one`. Of an earlier run: date yesterday.\n" in text
