@@ -1,5 +1,6 @@
 """handler_batch: several jobs of a handler in one transaction, and each as if it were alone."""
 
+import contextlib
 import json
 import urllib.request
 
@@ -44,13 +45,18 @@ def value(direct, sql, *values):
     return direct.execute(sql, values).fetchone()[0]
 
 
-def push(c, *payloads, more="", create=WITH):
-    """Together, so that they are taken together."""
+@contextlib.contextmanager
+def together(c):
+    """What is pushed becomes visible at once: a take that is under way finds all of it, or nothing."""
+    tag(c, "BEGIN")
+    yield
+    tag(c, "COMMIT")
+
+
+def push(c, *payloads, create=WITH):
     tag(c, "QUEUE CREATE mail WITH (%s)" % create)
-    tag(c, "QUEUE PAUSE mail")
-    jobs = [c.rows("QUEUE PUSH mail '%s'%s RETURNING JOB" % (json.dumps(p), more))[0]["job"] for p in payloads]
-    tag(c, "QUEUE RESUME mail")
-    return jobs
+    with together(c):
+        return [c.rows("QUEUE PUSH mail '%s' RETURNING JOB" % json.dumps(p))[0]["job"] for p in payloads]
 
 
 def left(direct, what="state <> 'dead'", n=0):
@@ -78,10 +84,9 @@ def test_one_transaction(batch, direct):
 def test_priorities(batch, direct):
     _, c = batch
     tag(c, "QUEUE CREATE mail WITH (%s)" % WITH)
-    tag(c, "QUEUE PAUSE mail")
-    for n, priority in ((1, 0), (2, 5), (3, 9), (4, 5)):
-        tag(c, "QUEUE PUSH mail '{\"n\": %d}' PRIORITY %d" % (n, priority))
-    tag(c, "QUEUE RESUME mail")
+    with together(c):
+        for n, priority in ((1, 0), (2, 5), (3, 9), (4, 5)):
+            tag(c, "QUEUE PUSH mail '{\"n\": %d}' PRIORITY %d" % (n, priority))
     left(direct)
     assert [n for n, in direct.execute("SELECT n FROM app.done ORDER BY at")] == [3, 2, 4, 1]
 
@@ -155,10 +160,9 @@ def test_limits(batch, direct):
     tag(c, "QUEUE DROP mail")
     direct.execute("DELETE FROM app.done")
     tag(c, "QUEUE CREATE mail WITH (%s)" % WITH)
-    tag(c, "QUEUE PAUSE mail")
-    for n in range(12):
-        tag(c, "QUEUE PUSH mail '{\"n\": %d}' GROUP '%s'" % (n, "ab"[n % 2]))
-    tag(c, "QUEUE RESUME mail")
+    with together(c):
+        for n in range(12):
+            tag(c, "QUEUE PUSH mail '{\"n\": %d}' GROUP '%s'" % (n, "ab"[n % 2]))
     left(direct, "true")
     groups = direct.execute("SELECT job ->> 'group', array_agg(n ORDER BY at) FROM app.done GROUP BY 1 ORDER BY 1").fetchall()
     assert groups == [("a", list(range(0, 12, 2))), ("b", list(range(1, 12, 2)))]
@@ -213,12 +217,11 @@ def test_after_and_dead_queue(batch, direct):
     _, c = batch
     tag(c, "QUEUE CREATE dead")
     tag(c, "QUEUE CREATE mail WITH (%s, max_attempts = 1, dead_queue = dead)" % WITH)
-    tag(c, "QUEUE PAUSE mail")
-    (one,) = c.rows("QUEUE PUSH mail '{\"n\": 1}' RETURNING JOB")
-    tag(c, "QUEUE PUSH mail '{\"n\": 2}' AFTER '%s'" % one["job"])
-    tag(c, "QUEUE PUSH mail '{\"n\": 3, \"fail\": 1}'")
-    tag(c, "QUEUE PUSH mail '{\"n\": 4}'")
-    tag(c, "QUEUE RESUME mail")
+    with together(c):
+        (one,) = c.rows("QUEUE PUSH mail '{\"n\": 1}' RETURNING JOB")
+        tag(c, "QUEUE PUSH mail '{\"n\": 2}' AFTER '%s'" % one["job"])
+        tag(c, "QUEUE PUSH mail '{\"n\": 3, \"fail\": 1}'")
+        tag(c, "QUEUE PUSH mail '{\"n\": 4}'")
     left(direct, "true")
     assert [n for n, in direct.execute("SELECT n FROM app.done ORDER BY n")] == [1, 2, 4]
     assert value(direct, "SELECT (SELECT at FROM app.done WHERE n = 1) < (SELECT at FROM app.done WHERE n = 2)")
@@ -250,10 +253,9 @@ def test_metrics_and_a_change(qbouncer, db, direct):
 
         def alone():    # the proxy hears of it soon
             direct.execute("DELETE FROM app.done")
-            tag(c, "QUEUE PAUSE mail")
-            for n in range(5):
-                tag(c, "QUEUE PUSH mail '{\"n\": %d}'" % n)
-            tag(c, "QUEUE RESUME mail")
+            with together(c):
+                for n in range(5):
+                    tag(c, "QUEUE PUSH mail '{\"n\": %d}'" % n)
             left(direct, "true")
             return value(direct, "SELECT count(DISTINCT xid) FROM app.done") == 5
         wait_for(alone, "each by itself")
