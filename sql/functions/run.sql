@@ -767,8 +767,9 @@ $$;
 -- For the proxy, which has taken the job in a login of the owner: the work, and its DONE. path: the search_path that the
 -- session has without us. supers: the proxy may run what belongs to superusers.
 -- "ended": done, failed (queue.retry), released; or, of SQL, which is the proxy's to carry out, a part of what it is (_run_what).
--- entry: what the proxy calls this database.
-CREATE OR REPLACE FUNCTION queue._run_job(token text, path text, supers bool, entry text DEFAULT NULL) RETURNS TABLE (queue text, ended text, sql text)
+-- entry: what the proxy calls this database. as_sql: it takes the queue for one that runs SQL. Where it has a handler by now,
+-- nothing is done but to say so ("handler"): how long that may take is another matter.
+CREATE OR REPLACE FUNCTION queue._run_job(token text, path text, supers bool, entry text DEFAULT NULL, as_sql bool DEFAULT false) RETURNS TABLE (queue text, ended text, sql text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -824,6 +825,10 @@ DECLARE
 	part record;
 	cfg queue.queues;
 	h record;
+	IF as_sql AND cfg.run IS NULL THEN
+		RETURN QUERY SELECT cfg.name, 'handler', NULL::text;
+		RETURN;
+	END IF;
 	call text;
 	one record;
 	outcome jsonb;

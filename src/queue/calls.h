@@ -302,8 +302,8 @@
 	CALL(RUNS, "SELECT queue, owner, super, timeout_ms, run, batch, payload, session, session_jobs, session_ms FROM queue._runs()", , \
 		COL(queue, TEXT) COL(owner, TEXT) COL(super, BOOL) COL(timeout_ms, INT8) COL(run, TEXT) \
 		COL(batch, INT4) COL(payload, TEXT) COL(session, TEXT) COL(session_jobs, INT4) COL(session_ms, INT8)) \
-	CALL(RUN_JOB, "SELECT queue, ended, sql FROM queue._run_job($1, pg_catalog.current_setting('search_path'), $2, $3)", \
-		PARAM(TEXT) PARAM(BOOL) PARAM(TEXT), COL(queue, TEXT) COL(ended, TEXT) COL(sql, TEXT)) \
+	CALL(RUN_JOB, "SELECT queue, ended, sql FROM queue._run_job($1, pg_catalog.current_setting('search_path'), $2, $3, $4)", \
+		PARAM(TEXT) PARAM(BOOL) PARAM(TEXT) PARAM(BOOL), COL(queue, TEXT) COL(ended, TEXT) COL(sql, TEXT)) \
 	CALL(RUN_END, "SELECT queue FROM queue._run_end($1, $2, $3, $4) AS queue", PARAM(TEXT) PARAM(TEXT) PARAM(JSONB) PARAM(TEXT), \
 		COL(queue, TEXT)) \
 	CALL(RAN_THERE, "SELECT queue FROM queue._ran_there($1, $2, $3) AS queue", PARAM(TEXT) PARAM(JSONB) PARAM(TEXT), \

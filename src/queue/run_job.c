@@ -167,12 +167,7 @@ static bool submit_run(struct slot *s)
 		.notice = heard_notice,
 		.error = heard_error,
 		.leaves = session_leaves};
-	const char *names = conf_current()->p.queue_run_superuser ? "t" : "f";
-	const struct bind_param params[] = {
-		{.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)},
-		{.data = (const uint8_t *)names, .len = 1},
-		{.data = (const uint8_t *)s->queue->db->name,
-			.len = (int32_t)strlen(s->queue->db->name)}};
+	struct bind_param params[LOOK_PARAMS];
 	struct task_settings *settings = task_settings_of_pool(s->pool);
 	struct task_spec spec = {.ops = s->queue->sql ? &by_steps : &once,
 		.arg = s,
@@ -188,6 +183,7 @@ static bool submit_run(struct slot *s)
 		.time = TASK_BESIDE,
 		.stays = true};
 
+	look_params(s, s->queue->sql, params);
 	if (s->queue->sql)
 		s->script = run_sql_new();
 	if (settings != NULL && (!s->queue->sql || s->script != NULL) &&

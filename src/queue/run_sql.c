@@ -68,12 +68,26 @@ bool run_sql_look(struct run_sql *r, const char *name, const struct wire_col *va
 		r->sql = v.text;
 		return r->is_sql;
 	}
+	if (strcmp(name, "handler") == 0)
+		return r->is_handler = true;
 	if (strcmp(name, "value") == 0 && r->n < VALUES_MAX)
 		return keep_text(value, &r->values[r->n]) && r->n++ < VALUES_MAX;
 	if (strcmp(name, "began") == 0)
 		return wire_col_copy(value, r->began, sizeof(r->began));
 	run_rows_option(&r->rows, name, value);
 	return true;
+}
+
+void look_params(const struct slot *s, bool as_sql, struct bind_param ret[LOOK_PARAMS])
+{
+	const char *supers = conf_current()->p.queue_run_superuser ? "t" : "f";
+	const char *entry = s->queue->db->name, *sql = as_sql ? "t" : "f";
+
+	ret[0] = (struct bind_param){
+		.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)};
+	ret[1] = (struct bind_param){.data = (const uint8_t *)supers, .len = 1};
+	ret[2] = (struct bind_param){.data = (const uint8_t *)entry, .len = (int32_t)strlen(entry)};
+	ret[3] = (struct bind_param){.data = (const uint8_t *)sql, .len = 1};
 }
 
 /* --- which statements may be sent --- */
@@ -345,16 +359,33 @@ static bool is_of_payload(const struct pg_error *err)
 	       strcmp(err->sqlstate, "54023") == 0;
 }
 
+/* It is called as those are that were known before: it may take any time. */
+static void call_handler(struct slot *s)
+{
+	struct bind_param params[LOOK_PARAMS];
+	const struct task_spec spec = {.sql = queue_calls[CALL_RUN_JOB].sql,
+		.oids = queue_calls[CALL_RUN_JOB].oids,
+		.n_params = (int)ARRAY_LEN(params),
+		.params = params};
+
+	look_params(s, false, params);
+	(void)go_on(s, &spec, false);
+}
+
 static void look_ended(struct slot *s)
 {
 	struct run_sql *r = s->script;
+	bool is_handler = r->is_handler;
 
+	r->is_handler = false;
 	r->in_vain = r->failed && is_of_payload(&r->err) && !s->told.of_handler;
 	if (r->failed || s->outcome == OUTCOME_ALONE || s->outcome == OUTCOME_UNREAD)
 		end_transaction(s, false);
 	else if (r->is_sql)
 		next_statement(s);
-	else /* it has a handler by now, which has run */
+	else if (is_handler)
+		call_handler(s);
+	else /* it has run */
 		end_transaction(s, true);
 }
 

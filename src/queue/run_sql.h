@@ -4,6 +4,7 @@
 #ifndef QB_QUEUE_RUN_SQL_H
 #define QB_QUEUE_RUN_SQL_H
 
+#include "pool/intercept.h"
 #include "run_rows.h"
 
 #define VALUES_MAX 20 /* queue._check_params() */
@@ -26,6 +27,7 @@ enum run_step {
 struct run_sql {
 	enum run_step step;
 	bool is_sql;    /* the look says so */
+	bool is_handler; /* ... or that it has one by now, which was not called */
 	bool commits;   /* the last step is to */
 	bool failed;    /* err: with the first error */
 	bool in_vain;   /* the look refuses what its payload says: no other attempt will do better; or its effect
@@ -44,6 +46,10 @@ struct run_sql {
 struct slot;
 struct task;
 struct task_ops;
+
+/* The values of the look (CALL_RUN_JOB). as_sql: a handler is not called by it. Borrowed from the slot. */
+#define LOOK_PARAMS 4
+void look_params(const struct slot *s, bool as_sql, struct bind_param ret[LOOK_PARAMS]);
 
 struct run_sql *run_sql_new(void); /* NULL without memory */
 void run_sql_free(struct run_sql **p);

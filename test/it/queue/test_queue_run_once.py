@@ -248,6 +248,27 @@ def looks(cluster, db, sql):
 @pytest.mark.parametrize("kind", ["sql", "no transaction", "handler", "batch"])
 def test_it_takes_the_server_with_it(qbouncer, private, kind, flushed):
     """Each time it runs. Its failure cannot be said then, and the server may have forgotten that it was taken: attempts count all the same,
+def test_a_handler_that_nobody_knew_may_take_its_time(cluster, qbouncer, db, direct):
+    """The proxy takes the queue for one of SQL still, whose look is given up when it lasts: that is not where the handler runs."""
+    with Relay(cluster.port) as relay:
+        proxy = qbouncer(databases={db: "host=127.0.0.1 port=%d" % relay.port}, server_tls_sslmode="disable")
+        with proxy.wire(db) as c:
+            c.simple("""CREATE SCHEMA app; CREATE SEQUENCE app.begun; CREATE FUNCTION app.handler(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
+                BEGIN PERFORM nextval('app.begun'), pg_sleep(4); END $$""")
+            tag(c, "QUEUE CREATE work WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+            (job,) = c.rows("QUEUE RUN 'SELECT 1' ON work RETURNING JOB")
+            c.rows("QUEUE AWAIT '%s' WAIT '10 s'" % job["job"])
+            proxy.settings["queue_engine_timeout"] = "200ms"
+            proxy.reload()
+            relay.arm(b"queue._runs()", "held")
+            direct.execute("SELECT queue.alter('work', '{handler}', '{app.handler}', '{run}')")
+            direct.execute("SELECT queue.push('work', '1'::jsonb)")
+            wait_for(lambda: value(direct, "SELECT count(*) FROM queue.q_work") == 0, "its end", timeout=30)
+            relay.release()
+            assert value(direct, "SELECT state || attempt FROM queue.a_work WHERE id = 2") == "done1"
+    assert begun(direct) == 1
+
+
     and it is dead in the end. The others that were done together with it are done."""
     db = private.createdb(owner="app")
     proxy = qbouncer(databases={"*": "host=%s port=%d" % (private.socket_dir, private.port)}, server_login_retry=0.1, queue_rescan="200ms")
