@@ -60,6 +60,7 @@ DECLARE
 	locked CONSTANT text := coalesce(current_setting('qbouncer.locked', true), '');	-- numbers of such queues
 	here queue.queues;
 	there queue.queues;
+	runs bool;	-- who runs it there looks whether somebody is at it still (_attempts)
 BEGIN
 	SELECT * INTO here FROM queue.queues AS c WHERE c.name = substr(TG_TABLE_NAME, 3);
 	IF NOT FOUND OR to_regclass(queue._table(here.name)) <> TG_RELID THEN
@@ -71,14 +72,17 @@ BEGIN
 			OR there.number::text = ANY (string_to_array(locked, ' ')) THEN
 		RETURN NULL;
 	END IF;
+	runs := there.handler IS NOT NULL OR there.run IS NOT NULL;
 	BEGIN
 		EXECUTE format($sql$
 			WITH gone AS (DELETE FROM %s WHERE id = $1 AND state = 'dead' RETURNING *) %s
-			INSERT INTO %s (pushed_at, priority, headers, payload)
+			INSERT INTO %s (pushed_at, priority, headers, payload%s)
 			SELECT clock_timestamp(), priority, coalesce(nullif(headers, 'null'), '{}') || jsonb_build_object('parent', $2 || '-' || id,
 				'dead', jsonb_strip_nulls(jsonb_build_object('queue', $3, 'error', left(error, 1000), 'attempts', attempt,
-					'key', key, 'group', %s))), payload FROM gone
-		$sql$, queue._table(here.name), queue._with_keep(here, 'gone', 'dead'), queue._table(there.name), queue._group_later())
+					'key', key, 'group', %s))), payload%s FROM gone
+		$sql$, queue._table(here.name), queue._with_keep(here, 'gone', 'dead'), queue._table(there.name),
+			CASE WHEN runs THEN ', spent' ELSE '' END, queue._group_later(),
+			CASE WHEN runs THEN ', nullif(attempt + coalesce(spent, 0), 0)' ELSE '' END)
 			USING NEW.id, here.number, here.name;
 		IF there.run IS NULL AND queue._runs_since(there.number) THEN
 			PERFORM queue._changed_since(there.name);

@@ -403,6 +403,7 @@ SET jit = off
 AS $$
 DECLARE
 	there CONSTANT queue.queues := queue._find(target);
+	counts bool;
 	moved int8;
 BEGIN
 	IF there.number = here.number THEN
@@ -419,16 +420,19 @@ BEGIN
 			HINT = format('The owner of the queue can allow it: QUEUE GRANT PUSH ON %I TO ...;', there.name);
 	END IF;
 	PERFORM set_config('qbouncer.gone', 'moved', true);
+	-- for who runs it there (_attempts); who may only push there does not write it
+	counts := (there.handler IS NOT NULL OR there.run IS NOT NULL) AND has_column_privilege(queue._table(there.name)::regclass, 'spent', 'INSERT');
 	EXECUTE format($sql$
 		WITH those AS MATERIALIZED (
 			SELECT id AS job FROM %1$s WHERE state = $3 AND ($2 IS NULL OR id = ANY ($2))
 			ORDER BY %2$s, id LIMIT $1 FOR UPDATE SKIP LOCKED),
 		gone AS (DELETE FROM %1$s AS d USING those WHERE d.id = job RETURNING d.*) %3$s
-		INSERT INTO %4$s (pushed_at, priority, headers, payload)
+		INSERT INTO %4$s (pushed_at, priority, headers, payload%5$s)
 		SELECT clock_timestamp(), priority, coalesce(nullif(headers, 'null'), '{}') || jsonb_build_object('parent', $4 || '-' || id),
-			payload FROM gone ORDER BY %2$s, id
+			payload%6$s FROM gone ORDER BY %2$s, id
 	$sql$, queue._table(here.name), CASE which WHEN 'dead' THEN 'ended_at' ELSE 'run_at' END,
-		queue._with_keep(here, 'gone', CASE which WHEN 'dead' THEN 'dead' ELSE 'cancelled' END), queue._table(there.name))
+		queue._with_keep(here, 'gone', CASE which WHEN 'dead' THEN 'dead' ELSE 'cancelled' END), queue._table(there.name),
+		CASE WHEN counts THEN ', spent' ELSE '' END, CASE WHEN counts THEN ', nullif(attempt + coalesce(spent, 0), 0)' ELSE '' END)
 		USING lim, ids, which, here.number;
 	GET DIAGNOSTICS moved = ROW_COUNT;
 	PERFORM set_config('qbouncer.gone', '', true);

@@ -518,9 +518,24 @@ BEGIN
 END
 $$;
 
--- An earlier attempt at such a statement may still be carried out, though its proxy is gone, or has lost the connection: nobody
--- tells the server. It is ended, and waited for, so that there are never two. The caller is who it belongs to.
-CREATE OR REPLACE FUNCTION queue._end_orphan(session text) RETURNS void
+-- The text of a statement that carries out a batch says which jobs it has (src/queue/run_batch.c): is one of these there?
+CREATE OR REPLACE FUNCTION queue._is_in_batch(query text, jobs text[]) RETURNS bool
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	said CONSTANT text[] := regexp_match(query, '^/\* qbouncer ([0-9]{1,9}):((?: [0-9]{1,18}(?:-[0-9]{1,18})?)+)');
+BEGIN
+	RETURN EXISTS (SELECT FROM regexp_split_to_table(ltrim(said[2]), ' ') AS r (ids), unnest(jobs) AS j
+		WHERE split_part(j, '-', 1) = said[1]
+			AND split_part(j, '-', 2)::int8 BETWEEN split_part(r.ids, '-', 1)::int8 AND substring(r.ids FROM '[0-9]+$')::int8);
+END
+$$;
+
+-- Earlier attempts at these jobs ("<number>-<id>") may still be carried out, though their proxy is gone, or has lost the
+-- connection: nobody tells the server. They are ended, and waited for, so that there are never two. Found by the name of their
+-- session, or by the text of their statement, both of which are there before a lease is looked at. The caller is who they belong to.
+CREATE OR REPLACE FUNCTION queue._end_orphans(jobs text[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -529,9 +544,11 @@ DECLARE
 	orphan int4;
 BEGIN
 	LOOP
-		SELECT a.pid INTO orphan FROM pg_stat_get_activity(NULL) AS a WHERE a.application_name = session AND a.pid <> pg_backend_pid()
+		SELECT a.pid INTO orphan FROM pg_stat_get_activity(NULL) AS a WHERE a.pid <> pg_backend_pid()
 			AND a.usesysid = quote_ident(session_user)::regrole
-			AND a.datid = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()) LIMIT 1;
+			AND a.datid = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+			AND (substring(a.application_name FROM '^qbouncer .* ([0-9]+-[0-9]+)$') = ANY (jobs)
+				OR a.state = 'active' AND left(a.query, 12) = '/* qbouncer ' AND queue._is_in_batch(a.query, jobs)) LIMIT 1;
 		EXIT WHEN NOT FOUND;
 		IF clock_timestamp() > until THEN
 			RAISE EXCEPTION USING ERRCODE = '55006', MESSAGE = 'an earlier attempt at this job still runs',
@@ -541,6 +558,31 @@ BEGIN
 		PERFORM pg_sleep(0.02);
 		PERFORM pg_stat_clear_snapshot();
 	END LOOP;
+END
+$$;
+
+-- What attempts at a job may be called that was taken before: by its own name, and, where it was moved here, by the one that it
+-- had. about: as queue.current_job() has it. Whoever pushes can write headers: the other one counts if nobody works on it.
+CREATE OR REPLACE FUNCTION queue._attempts(about jsonb) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	parent CONSTANT text := about #>> '{headers,parent}';
+	origin queue.queues;
+	is_held bool := false;
+BEGIN
+	IF parent IS NULL OR parent !~ '^[0-9]{1,9}-[0-9]{1,18}$' THEN
+		RETURN ARRAY[about ->> 'job'];
+	END IF;
+	SELECT * INTO origin FROM queue.queues AS c WHERE c.number = split_part(parent, '-', 1)::int4;
+	IF FOUND AND origin.owner <> quote_ident(session_user)::regrole THEN	-- his sessions are not ours
+		is_held := true;
+	ELSIF FOUND THEN
+		EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = $1 AND state = ''leased'')', queue._table(origin.name)) INTO is_held
+			USING split_part(parent, '-', 2)::int8;
+	END IF;
+	RETURN ARRAY[about ->> 'job'] || CASE WHEN is_held THEN '{}' ELSE ARRAY[parent] END;
 END
 $$;
 
@@ -560,8 +602,6 @@ BEGIN
 	there := nullif(job.database, coalesce(entry, ''));
 	IF there IS NOT NULL THEN
 		RETURN QUERY VALUES ('database', there), ('session', queue._run_session(cfg, id, true));
-	ELSE
-		PERFORM queue._end_orphan(session);	-- of whatever attempt: one that was given back, or run again, counts anew
 	END IF;
 	RETURN QUERY SELECT 'timeout', (extract(epoch FROM job.timeout) * 1000)::int8::text WHERE job.timeout IS NOT NULL
 		UNION ALL SELECT 'keep', job.keep WHERE job.keep IS NOT NULL
@@ -785,6 +825,10 @@ BEGIN
 	SELECT * INTO part FROM queue._split(ARRAY[token], true);
 	cfg := part.cfg;
 	PERFORM queue._run_may(cfg, supers);
+	IF as_sql AND cfg.run IS NULL THEN
+		RETURN QUERY SELECT cfg.name, 'handler', NULL::text;
+		RETURN;
+	END IF;
 	session := queue._run_session(cfg, part.ids[1]);
 	-- before the lease is looked at: who takes the job when that is over finds what runs here
 	PERFORM set_config('application_name', session, true);
@@ -792,15 +836,15 @@ BEGIN
 	IF job.about IS NULL THEN
 		PERFORM queue._lost(cfg.name, part.ids, part.tokens, '{}');
 	END IF;
+	IF job.tries > 1 THEN	-- also those that do not count any more, which were given back or are before a RERUN
+		PERFORM queue._end_orphans(queue._attempts(job.about::jsonb));
+	END IF;
 	PERFORM set_config('qbouncer.job', job.about, true), set_config('qbouncer.lease', token, true);
 	IF cfg.run = 'sql' THEN
 		RETURN QUERY SELECT cfg.name, w.what, w.value FROM queue._run_what(cfg, part.ids[1], session,
 			CASE WHEN cfg.payload = 'text' THEN to_jsonb(job.text) ELSE job.json END, entry) AS w;
 		RETURN;
 	ELSE
-		IF job.tries > 1 THEN
-			PERFORM queue._end_orphan(session);
-		END IF;
 		h := queue._check_handler(cfg);
 		outcome := queue._run_handler(cfg, h, queue._run_call(cfg, h), job.json, job.text, job.bytes, path);
 	END IF;
@@ -815,8 +859,8 @@ END
 $$;
 
 -- The same for several jobs of a queue with a handler, in one transaction. If one of them fails, or its lease is lost, all is
--- as before; then each is done by itself. A row for each: done, failed or released.
-CREATE OR REPLACE FUNCTION queue._run_batch(tokens text[], path text, supers bool) RETURNS TABLE (job text, ended text)
+-- as before; then each is done by itself. again: those of them that were taken before. A row for each: done, failed or released.
+CREATE OR REPLACE FUNCTION queue._run_batch(tokens text[], path text, supers bool, again text[] DEFAULT '{}') RETURNS TABLE (job text, ended text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -825,22 +869,25 @@ DECLARE
 	part record;
 	cfg queue.queues;
 	h record;
-	IF as_sql AND cfg.run IS NULL THEN
-		RETURN QUERY SELECT cfg.name, 'handler', NULL::text;
-		RETURN;
-	END IF;
 	call text;
 	one record;
 	outcome jsonb;
 	done text[] := '{}';
 	results text[] := '{}';
 	said text;
+	before text[] := '{}';
 BEGIN
 	SELECT * INTO part FROM queue._split(tokens, true);
 	cfg := part.cfg;
 	PERFORM queue._run_may(cfg, supers);
 	IF cfg.handler IS NULL OR cardinality(part.ids) IS DISTINCT FROM cardinality(tokens) THEN
 		RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('these jobs of queue "%s" are not done together', cfg.name);
+	END IF;
+	IF again <> '{}' THEN	-- before any of them begins: what one of them holds the others may need
+		FOR one IN EXECUTE queue._run_look(cfg, true) USING again LOOP
+			before := before || queue._attempts(one.about::jsonb);
+		END LOOP;
+		PERFORM queue._end_orphans(before);
 	END IF;
 	h := queue._check_handler(cfg);
 	call := queue._run_call(cfg, h);

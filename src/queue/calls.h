@@ -310,8 +310,8 @@
 		COL(queue, TEXT)) \
 	CALL(RAN_ALONE, "SELECT queue FROM queue._run_done($1, $2, $3) AS queue", PARAM(TEXT) PARAM(JSONB) PARAM(TEXT), \
 		COL(queue, TEXT)) \
-	CALL(RUN_BATCH, "SELECT job, ended FROM queue._run_batch($1, pg_catalog.current_setting('search_path'), $2)", \
-		PARAM(TEXT_ARRAY) PARAM(BOOL), COL(job, TEXT) COL(ended, TEXT)) \
+	CALL(RUN_BATCH, "SELECT job, ended FROM queue._run_batch($1, pg_catalog.current_setting('search_path'), $2, $3)", \
+		PARAM(TEXT_ARRAY) PARAM(BOOL) PARAM(TEXT_ARRAY), COL(job, TEXT) COL(ended, TEXT)) \
 	CALL(GAUGES, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, $1)", PARAM(TEXT_ARRAY), \
 		ROW_GAUGES(COL, )) \
 	/* by the system session, from the queue, stream or subscription behind this number */ \

@@ -20,6 +20,7 @@ enum outcome {
 struct batch_job {
 	char token[TOKEN_MAX];
 	int attempt;
+	bool again; /* it was taken before, whether that counts or not: somebody may be at it still */
 	bool lost; /* it is not its own any more */
 	enum outcome outcome;
 };
@@ -27,13 +28,15 @@ struct batch_job {
 struct run_batch {
 	struct batch_job *jobs; /* those from "at" on */
 	int at, n, room;
-	bool whole; /* they are carried out now, all together */
+	int upto;   /* with whole: those before this one */
+	bool whole; /* they are carried out now, all together, or as many as can be named */
 	bool each;  /* that has failed: each by itself */
 };
 
 #define BATCH_FOREACH(j, b) for ((j) = (b)->jobs + (b)->at; (j) < (b)->jobs + (b)->n; (j)++)
 
 int batch_left(const struct run_batch *b);
+int batch_together(const struct run_batch *b); /* so many of them are carried out together now */
 /* false: memory */
 MUST_CHECK bool batch_add(struct run_batch *b, const struct batch_job *job);
 /* NULL: there is none. */
@@ -42,8 +45,12 @@ struct batch_job *batch_find(const struct run_batch *b, const char *token);
 MUST_CHECK bool batch_next(struct run_batch *b, struct batch_job *ret);
 /* Without those that are lost; each is told of before. Returns how many these were. */
 int batch_drop_lost(struct run_batch *b, void (*fn)(void *arg, const char *token), void *arg);
-/* Their tokens, as text[] in binary; from now on nothing is known of how they end. */
-void batch_begin(struct run_batch *b, struct buf *ret);
+/* Those that are carried out together: which they are, as a comment of SQL by which they are found if we are gone
+ * (queue._is_in_batch); their tokens, and those that were taken before, as text[] in binary. From now on nothing is known
+ * of how they end. */
+void batch_begin(struct run_batch *b, struct buf *comment, struct buf *tokens, struct buf *again);
+/* They have ended. */
+void batch_ended(struct run_batch *b);
 /* It is empty again. */
 void batch_clear(struct run_batch *b);
 void batch_free(struct run_batch *b);

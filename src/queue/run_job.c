@@ -201,14 +201,14 @@ static bool submit_batch(struct slot *s)
 		.notice = heard_notice,
 		.error = heard_error,
 		.leaves = session_leaves};
-	struct buf tokens = BUF_INIT;
+	struct buf sql = BUF_INIT, tokens = BUF_INIT, again = BUF_INIT;
 	const uint8_t names = conf_current()->p.queue_run_superuser;
-	struct bind_param params[] = {{.format = 1}, {.data = &names, .len = 1, .format = 1}};
+	struct bind_param params[] = {
+		{.format = 1}, {.data = &names, .len = 1, .format = 1}, {.format = 1}};
 	struct task_settings *settings = task_settings_of_pool(s->pool);
 	struct task_spec spec = {.ops = &ops,
 		.arg = s,
 		.settings = settings,
-		.sql = queue_calls[CALL_RUN_BATCH].sql,
 		.oids = queue_calls[CALL_RUN_BATCH].oids,
 		.n_params = (int)ARRAY_LEN(params),
 		.params = params,
@@ -217,12 +217,20 @@ static bool submit_batch(struct slot *s)
 		.time = TASK_BESIDE,
 		.stays = true};
 
-	batch_begin(&s->batch, &tokens);
+	batch_begin(&s->batch, &sql, &tokens, &again);
+	buf_puts(&sql, queue_calls[CALL_RUN_BATCH].sql);
+	buf_putc(&sql, '\0');
 	params[0].data = tokens.data;
 	params[0].len = (int32_t)tokens.len;
-	if (settings != NULL && task_settings_utf8(settings) && !buf_failed(&tokens))
+	params[2].data = again.data;
+	params[2].len = (int32_t)again.len;
+	spec.sql = (const char *)sql.data;
+	if (settings != NULL && task_settings_utf8(settings) && !buf_failed(&sql) &&
+		!buf_failed(&tokens) && !buf_failed(&again))
 		s->task = task_submit(s->pool, &spec);
+	buf_free(&sql);
 	buf_free(&tokens);
+	buf_free(&again);
 	task_settings_free(&settings);
 	return s->task != NULL;
 }

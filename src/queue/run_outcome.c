@@ -170,11 +170,11 @@ void outcome_of_job(struct slot *s, const char *token, enum outcome outcome)
 
 void outcome_of_batch(struct slot *s)
 {
-	const struct batch_job *j;
+	const struct batch_job *j = s->batch.jobs + s->batch.at;
 
-	BATCH_FOREACH (j, &s->batch)
+	for (int n = batch_together(&s->batch); n > 0; n--, j++)
 		outcome_of_job(s, j->token, j->outcome);
-	batch_clear(&s->batch);
+	batch_ended(&s->batch);
 	slot_rest(s, 0);
 }
 

@@ -147,11 +147,9 @@ static bool runs(const struct slot *s)
 	return s->state == SLOT_RUNS && s->began != 0;
 }
 
-/* of_batch: one of those that it has beside the one that it carries out by itself. */
-static const char *state_of(const struct slot *s, bool of_batch)
+static const char *state_of(const struct slot *s, bool now)
 {
-	if (s->state == SLOT_HAS || (of_batch && !s->batch.whole) ||
-		(s->state == SLOT_RUNS && s->began == 0))
+	if (s->state == SLOT_HAS || !now || (s->state == SLOT_RUNS && s->began == 0))
 		return "waiting";
 	if (s->state == SLOT_FAILS)
 		return "failing";
@@ -173,16 +171,16 @@ static int64_t jobs_before(const struct slot *s)
 	return of != NULL ? of->jobs : 0;
 }
 
-static void one_run(const struct slot *s, const char *token, int attempt, bool of_batch,
+/* Of a batch, or carried out by itself; now, or it waits for its turn. */
+static void one_run(const struct slot *s, const char *token, int attempt, bool of_batch, bool now,
 	void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
 {
-	bool now = !of_batch || s->batch.whole;
 	char job[TOKEN_MAX];
 	struct queue_stat_run st = {.database = s->queue->db->name,
 		.user = s->queue->owner,
 		.queue = s->queue->name,
 		.job = job,
-		.state = state_of(s, of_batch),
+		.state = state_of(s, now),
 		.runs_in = !of_batch && s->there != NULL ? s->there->database : s->queue->db->name,
 		.attempt = attempt,
 		.pid = now && s->task != NULL ? task_backend_pid(s->task) : 0,
@@ -201,12 +199,13 @@ static void one_run(const struct slot *s, const char *token, int attempt, bool o
 static void runs_of(
 	const struct slot *s, void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
 {
+	int together = batch_together(&s->batch);
 	const struct batch_job *j;
 
 	if (s->token[0] != '\0')
-		one_run(s, s->token, s->attempt, false, fn, arg);
+		one_run(s, s->token, s->attempt, false, true, fn, arg);
 	BATCH_FOREACH (j, &s->batch)
-		one_run(s, j->token, j->attempt, true, fn, arg);
+		one_run(s, j->token, j->attempt, true, together-- > 0, fn, arg);
 }
 
 void queue_stat_each_run(void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
@@ -240,7 +239,7 @@ void queue_stat_each_runs(void (*fn)(const struct queue_stat_runs *st, void *arg
 			DL_FOREACH (q->slots, s)
 				if (runs(s))
 					st.running += s->batch.whole
-							      ? (unsigned)batch_left(&s->batch)
+							      ? (unsigned)batch_together(&s->batch)
 							      : 1;
 			fn(&st, arg);
 		}

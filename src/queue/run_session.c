@@ -78,6 +78,6 @@ bool session_leaves(void *arg, struct task_session *of)
 		of->since = s->began;
 		of->until = r->time > 0 ? s->began + r->time : USEC_NEVER;
 	}
-	of->jobs += s->batch.whole ? (unsigned)batch_left(&s->batch) : 1;
+	of->jobs += s->batch.whole ? (unsigned)batch_together(&s->batch) : 1;
 	return (r->jobs == 0 || of->jobs < r->jobs) && loop_now() < of->until;
 }

@@ -29,7 +29,7 @@ enum keep { KEEP_RESULT, KEEP_ALWAYS, KEEP_ERROR, KEEP_NONE };
 struct alone {
 	bool sent;
 	char *sql;
-	char name[64]; /* of its session, by which it is found if we are gone (queue._end_orphan) */
+	char name[64]; /* of its session, by which it is found if we are gone (queue._end_orphans) */
 	int n;
 	struct run_value values[VALUES_MAX];
 };

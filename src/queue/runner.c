@@ -27,10 +27,11 @@ static void on_job(void *arg, const struct wire_col *cols)
 {
 	struct slot *s = arg;
 	struct batch_job job = {.lost = false};
-	int64_t n = 0;
+	int64_t n = 0, takes = 0;
 
 	wire_col_copy(&cols[TAKEN_token], job.token, sizeof(job.token));
 	job.attempt = wire_col_number(&cols[TAKEN_attempt], &n) ? (int)n : 0;
+	job.again = !wire_col_number(&cols[TAKEN_takes], &takes) || takes > 1;
 	if (!batch_add(&s->batch, &job))
 		worker_give_back(s->worker, job.token);
 }

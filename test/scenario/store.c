@@ -776,14 +776,12 @@ static int serve_run_batch(struct actor *a, const struct call *c)
 	char text[96];
 	int n = 0;
 
-	for (int i = 0; i < c->n; i++)
-		if (c->in_array[i] && !job_by_token(c->v[i])) {
+	for (int i = 0; i < c->n && c->in_array[i]; i++)
+		if (!job_by_token(c->v[i])) {
 			actor_say(a, "ErrorResponse QB001 \"the lease is lost\"");
 			return -1;
 		}
-	for (int i = 0; i < c->n; i++) {
-		if (!c->in_array[i])
-			continue;
+	for (int i = 0; i < c->n && c->in_array[i]; i++) {
 		(void)snprintf(text, sizeof(text), "DataRow \"%s\" \"%s\"", c->v[i],
 			run_one(a, job_by_token(c->v[i])));
 		actor_say(a, text);

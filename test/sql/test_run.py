@@ -400,9 +400,55 @@ def test_a_session_is_found_by_its_name(db):
         pid = other.value("SELECT pg_backend_pid()")
         stranger = db.connect("bob")
         stranger.rows("SELECT set_config('application_name', %s, false)", called)
-        db.rows("SELECT queue._end_orphan(%s)", called)
+        db.rows("SELECT queue._end_orphans(ARRAY['1-9223372036854775807', %s])", called.rpartition(" ")[2])
         assert db.value("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid) == 0
         assert stranger.value("SELECT 1") == 1, "nobody else's"
+
+
+@pytest.mark.parametrize("text, jobs, there", [
+    ("/* qbouncer 3: 17 */ SELECT 1", ["3-17"], True), ("/* qbouncer 3: 17 */ SELECT 1", ["3-1", "3-7", "17-3", "4-17", "3-170"], False),
+    ("/* qbouncer 3: 2 17-20 5 */ SELECT 1", ["3-17"], True), ("/* qbouncer 3: 2 17-20 5 */ SELECT 1", ["3-20"], True),
+    ("/* qbouncer 3: 2 17-20 5 */ SELECT 1", ["1-1", "3-5"], True), ("/* qbouncer 3: 2 17-20 5 */ SELECT 1", ["3-16", "3-21", "3-3"], False),
+    ("/* qbouncer 3: 2 17-20 5", ["3-19"], True), ("/* qbouncer 3: 9223372036854775807999999999 */", ["3-9"], False),
+    ("/* qbouncer 3: */ SELECT 17", ["3-17"], False), (" /* qbouncer 3: 17 */", ["3-17"], False), ("SELECT 1", ["3-17"], False), ("", [], False)])
+def test_which_jobs_a_batch_has(db, text, jobs, there):
+    assert db.value("SELECT queue._is_in_batch(%s, %s::text[])", text, jobs) is there
+
+
+def test_who_pushes_ends_nobody_elses_job(q):
+    """Headers are what their pusher wants; a job that somebody works on is nobody's orphan, whatever they say."""
+    ours = "SELECT queue._attempts(jsonb_build_object('job', '9-9', 'headers', %s::jsonb))"
+    q.create("other", handler="h.f")
+    q.push("other", "1")
+    (job,) = q.take("other")
+    name = job["token"].rpartition("-")[0]
+    assert q.value(ours, json.dumps({"parent": name})) == ["9-9"]
+    q.rows("SELECT queue.release(%s)", job["token"])
+    assert q.value(ours, json.dumps({"parent": name})) == ["9-9", name]
+    q.connect("postgres").rows("UPDATE queue.queues SET handler = NULL WHERE name = 'other'")
+    q.connect("postgres").rows("UPDATE queue.queues SET owner = 'bob' WHERE name = 'other'")
+    assert q.value(ours, json.dumps({"parent": name})) == ["9-9"]
+    assert q.value(ours, json.dumps({"parent": "999999999-7"})) == ["9-9", "999999999-7"], "dropped since"
+    for parent in ("9-9-abc", "x", "1-", "9999999999-1", "1-9999999999999999999", "1-1'; DROP TABLE x", [name], {"a": 1}, None, 7, ""):
+        assert q.value(ours, json.dumps({"parent": parent})) == ["9-9"], parent
+    assert q.value("SELECT queue._attempts('{\"job\": \"9-9\", \"headers\": {}}')") == ["9-9"]
+
+
+@pytest.mark.parametrize("way", ["dead_queue", "redrive"])
+def test_one_that_is_moved_has_been_taken_before(db, way):
+    """Where it runs by itself; elsewhere takes are counted anew."""
+    db.script(HANDLER)
+    for name, options in (("runs", {"handler": "h.f"}), ("work", {})):
+        db.create(name, **options)
+        db.create("from_" + name, max_attempts="2", retry="fixed 1ms", **({"dead_queue": name} if way == "dead_queue" else {}))
+        db.push("from_" + name, "1")
+        for _ in range(2):
+            (job,) = db.take("from_" + name)
+            db.rows("SELECT queue.fail(%s, 'no')", job["token"])
+            db.rows("UPDATE queue.q_from_%s SET state = 'ready', run_at = now() WHERE state = 'later'" % name)
+        if way == "redrive":
+            db.rows("SELECT queue.redrive(%s, target => %s)", "from_" + name, name)
+        assert db.row("SELECT attempt, spent FROM queue.q_%s" % name) == (0, 2 if name == "runs" else None)
 
 
 # --- several in one transaction ---

@@ -106,7 +106,7 @@ def test_one_consumer(qbouncer, db, direct, how):
 
 @pytest.mark.parametrize("how", HOW)
 def test_a_job_that_outlives_its_proxy(qbouncer, db, direct, how):
-    """Its server still works on it when another proxy takes it over: that is ended first, or, of a batch, rolled back."""
+    """Its server still works on it when another proxy takes it over: that is ended first."""
     first = qbouncer(queue_hold_lease="1s")
     with first.wire(db) as c:
         c.simple(MAKE)

@@ -22,14 +22,15 @@ BEGIN
     PERFORM pg_advisory_lock_shared(7);
     PERFORM pg_advisory_unlock_shared(7);
     INSERT INTO app.seen SELECT count(*) FROM pg_stat_activity AS a
-        WHERE a.application_name = current_setting('application_name') AND a.pid <> pg_backend_pid();
+        WHERE a.state = 'active' AND a.query ~ '_run_job|_run_batch|app.works' AND a.pid <> pg_backend_pid();
     RETURN 1;
 END $$;
 CREATE FUNCTION app.handler(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM app.works(); END $$;
 """
 KINDS = {"sql": ("run = sql", "QUEUE RUN 'SELECT app.works()' ON work"),
          "no transaction": ("run = sql", "QUEUE RUN 'SELECT app.works()' ON work NO TRANSACTION"),
-         "handler": ("handler = 'app.handler'", "QUEUE PUSH work '1'")}
+         "handler": ("handler = 'app.handler'", "QUEUE PUSH work '1'"),
+         "batch": ("handler = 'app.handler', handler_batch = 10", "QUEUE PUSH work '1', '2'")}
 
 
 def value(direct, sql, *values):
@@ -46,7 +47,8 @@ def workers(direct):
 
 
 def seen(direct):
-    return [n for n, in direct.execute("SELECT others FROM app.seen")]
+    """How many others were at it, for one job that was done, or for several."""
+    return sorted({n for n, in direct.execute("SELECT others FROM app.seen")})
 
 
 @pytest.fixture
@@ -56,9 +58,11 @@ def held(direct):
     return direct
 
 
-def one_runs(proxy, db, direct, kind, options=""):
+def one_runs(proxy, db, direct, kind, options="", other=None):
     c = proxy.wire(db)
     c.simple(SETUP)
+    if other:
+        tag(c, "QUEUE CREATE %s WITH (%s)" % (other, KINDS[kind][0]))
     tag(c, "QUEUE CREATE work WITH (%s, retry = 'fixed 1ms'%s)" % (KINDS[kind][0], options))
     tag(c, KINDS[kind][1])
     wait_for(lambda: workers(direct) == 1, "that it runs")
@@ -93,7 +97,7 @@ def test_dead_and_run_again(qbouncer, db, held, kind):
         doomed.kill()
         wait_for(lambda: value(held, "SELECT state FROM queue.q_work") == "dead", "its death", timeout=30)
         assert workers(held) == 1, "nobody has told the server"
-        tag(other, "QUEUE RERUN 1 ON work")
+        tag(other, "QUEUE RERUN %s ON work" % ("1, 2" if kind == "batch" else "1"))
         wait_for(lambda: begun(held) == 2, "the second attempt", timeout=30)
         assert workers(held) == 1
         held.execute("SELECT pg_advisory_unlock(7)")
@@ -101,7 +105,29 @@ def test_dead_and_run_again(qbouncer, db, held, kind):
     assert seen(held) == [0]
 
 
-@pytest.mark.parametrize("kind", ["sql", "no transaction"])
+MOVES = [(kind, how) for kind in KINDS for how in ("dead_queue", "redrive")]
+
+
+@pytest.mark.parametrize("kind, how", MOVES)
+def test_dead_and_run_elsewhere(qbouncer, db, held, kind, how):
+    """It is another job then, of another name: what it was before is ended all the same."""
+    doomed = qbouncer(queue_orphan_grace="200ms")
+    one_runs(doomed, db, held, kind, ", max_attempts = 1" + (", dead_queue = 'other'" if how == "dead_queue" else ""), "other")
+    with qbouncer(queue_orphan_grace="200ms").wire(db) as other:
+        other.rows("QUEUE LIST")
+        doomed.kill()
+        if how == "redrive":
+            wait_for(lambda: value(held, "SELECT count(*) FROM queue.q_work WHERE state <> 'dead'") == 0, "its death", timeout=30)
+            assert workers(held) == 1, "nobody has told the server"
+            tag(other, "QUEUE REDRIVE work TO other")
+        wait_for(lambda: begun(held) == 2, "the second attempt", timeout=30)
+        assert workers(held) == 1
+        held.execute("SELECT pg_advisory_unlock(7)")
+        wait_for(lambda: value(held, "SELECT count(*) FROM queue.q_other") == 0, "its end", timeout=30)
+    assert seen(held) == [0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_proxy_that_ends(qbouncer, db, held, kind):
     """What it gives back is no failed attempt, and somebody else's at once, while the server may be at it still."""
     first = qbouncer()
@@ -222,6 +248,27 @@ def test_it_has_a_handler_by_now(cluster, qbouncer, db, direct):
             assert value(direct, "SELECT state || attempt FROM queue.a_work WHERE id = 2") == "done3"
 
 
+def test_a_handler_that_nobody_knew_may_take_its_time(cluster, qbouncer, db, direct):
+    """The proxy takes the queue for one of SQL still, whose look is given up when it lasts: that is not where the handler runs."""
+    with Relay(cluster.port) as relay:
+        proxy = qbouncer(databases={db: "host=127.0.0.1 port=%d" % relay.port}, server_tls_sslmode="disable")
+        with proxy.wire(db) as c:
+            c.simple("""CREATE SCHEMA app; CREATE SEQUENCE app.begun; CREATE FUNCTION app.handler(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
+                BEGIN PERFORM nextval('app.begun'), pg_sleep(4); END $$""")
+            tag(c, "QUEUE CREATE work WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+            (job,) = c.rows("QUEUE RUN 'SELECT 1' ON work RETURNING JOB")
+            c.rows("QUEUE AWAIT '%s' WAIT '10 s'" % job["job"])
+            proxy.settings["queue_engine_timeout"] = "200ms"
+            proxy.reload()
+            relay.arm(b"queue._runs()", "held")
+            direct.execute("SELECT queue.alter('work', '{handler}', '{app.handler}', '{run}')")
+            direct.execute("SELECT queue.push('work', '1'::jsonb)")
+            wait_for(lambda: value(direct, "SELECT count(*) FROM queue.q_work") == 0, "its end", timeout=30)
+            relay.release()
+            assert value(direct, "SELECT state || attempt FROM queue.a_work WHERE id = 2") == "done1"
+    assert begun(direct) == 1
+
+
 # --- a job that takes the server with it ---
 
 
@@ -248,27 +295,6 @@ def looks(cluster, db, sql):
 @pytest.mark.parametrize("kind", ["sql", "no transaction", "handler", "batch"])
 def test_it_takes_the_server_with_it(qbouncer, private, kind, flushed):
     """Each time it runs. Its failure cannot be said then, and the server may have forgotten that it was taken: attempts count all the same,
-def test_a_handler_that_nobody_knew_may_take_its_time(cluster, qbouncer, db, direct):
-    """The proxy takes the queue for one of SQL still, whose look is given up when it lasts: that is not where the handler runs."""
-    with Relay(cluster.port) as relay:
-        proxy = qbouncer(databases={db: "host=127.0.0.1 port=%d" % relay.port}, server_tls_sslmode="disable")
-        with proxy.wire(db) as c:
-            c.simple("""CREATE SCHEMA app; CREATE SEQUENCE app.begun; CREATE FUNCTION app.handler(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
-                BEGIN PERFORM nextval('app.begun'), pg_sleep(4); END $$""")
-            tag(c, "QUEUE CREATE work WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
-            (job,) = c.rows("QUEUE RUN 'SELECT 1' ON work RETURNING JOB")
-            c.rows("QUEUE AWAIT '%s' WAIT '10 s'" % job["job"])
-            proxy.settings["queue_engine_timeout"] = "200ms"
-            proxy.reload()
-            relay.arm(b"queue._runs()", "held")
-            direct.execute("SELECT queue.alter('work', '{handler}', '{app.handler}', '{run}')")
-            direct.execute("SELECT queue.push('work', '1'::jsonb)")
-            wait_for(lambda: value(direct, "SELECT count(*) FROM queue.q_work") == 0, "its end", timeout=30)
-            relay.release()
-            assert value(direct, "SELECT state || attempt FROM queue.a_work WHERE id = 2") == "done1"
-    assert begun(direct) == 1
-
-
     and it is dead in the end. The others that were done together with it are done."""
     db = private.createdb(owner="app")
     proxy = qbouncer(databases={"*": "host=%s port=%d" % (private.socket_dir, private.port)}, server_login_retry=0.1, queue_rescan="200ms")
