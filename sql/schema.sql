@@ -225,6 +225,13 @@ REVOKE ALL ON queue.figures FROM PUBLIC;
 GRANT SELECT, INSERT ON queue.figures TO PUBLIC;
 ALTER TABLE queue.figures ENABLE ROW LEVEL SECURITY;	-- policies: functions/figures.sql
 
+-- Queues and streams have their names together: a row of each, which is made before anything else of it, so who makes the
+-- same one waits for the other's end, and nobody else does.
+CREATE TABLE queue.names (
+	name text PRIMARY KEY
+);
+REVOKE ALL ON queue.names FROM PUBLIC;
+
 -- Streams: logs that any number of subscriptions read (functions/stream.sql). Their names and numbers, and the numbers of
 -- subscriptions, are in one space with those of queues. The events are in a ring of tables, queue.e<number>_<0 to 3>, of
 -- which "current" is written.

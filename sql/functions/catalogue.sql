@@ -88,8 +88,10 @@ BEGIN
 	IF TG_RELID <> 'queue.queues'::regclass OR NEW.number IS NOT NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '428C9', MESSAGE = 'the number of a queue cannot be chosen';
 	END IF;
-	LOCK TABLE queue.streams IN ROW SHARE MODE;	-- those whose making is under way are waited for
-	IF EXISTS (SELECT FROM queue.streams AS s WHERE s.name = NEW.name) THEN
+	INSERT INTO queue.names VALUES (NEW.name) ON CONFLICT DO NOTHING;	-- behind who is making, or dropping, one of this name
+	IF NOT FOUND AND NOT EXISTS (SELECT FROM queue.streams AS s WHERE s.name = NEW.name) THEN
+		RETURN NULL;	-- there is one, or was until now: no row is made, which queue.create() sees
+	ELSIF NOT FOUND THEN
 		RAISE EXCEPTION USING ERRCODE = '42P07', MESSAGE = format('stream "%s" already exists', NEW.name),
 			HINT = 'A queue needs a name of its own; or drop the stream first.';
 	END IF;
@@ -175,6 +177,16 @@ BEGIN
 				OR NEW.handler IS NOT NULL AND (OLD.handler IS NULL AND OLD.run IS NULL OR NEW.owner <> OLD.owner) THEN
 			PERFORM queue._must_be_empty(cfg);
 		END IF;
+		-- one is content with a lock that the next one is not: a take that waits behind the first would be in its way
+		IF (SELECT count(*) FROM unnest(ARRAY[NEW.single_consumer <> OLD.single_consumer, NEW.unlogged <> OLD.unlogged, NEW.batches <> OLD.batches,
+				NEW.push_paused <> OLD.push_paused, NEW.expires IS DISTINCT FROM OLD.expires, NEW.dead_queue IS DISTINCT FROM OLD.dead_queue,
+				NEW.max_per_transaction IS DISTINCT FROM OLD.max_per_transaction,
+				(NEW.max_length, NEW.overflow) IS DISTINCT FROM (OLD.max_length, OLD.overflow),
+				(NEW.max_running, NEW.rate, NEW.hours, NEW.pause, NEW.max_running_per_group, NEW.rate_per_group, NEW.pause_per_group, NEW.fair)
+					IS DISTINCT FROM (OLD.max_running, OLD.rate, OLD.hours, OLD.pause, OLD.max_running_per_group, OLD.rate_per_group,
+						OLD.pause_per_group, OLD.fair)]) AS changes WHERE changes) > 1 THEN
+			EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', queue._table(cfg.name));
+		END IF;
 		IF NOT NEW.single_consumer THEN
 			PERFORM queue._generate_consumer(cfg);
 		END IF;
@@ -256,6 +268,7 @@ BEGIN
 			SELECT f.ctid FROM queue.figures AS f WHERE f.queue = cfg.number FOR UPDATE SKIP LOCKED));
 		DELETE FROM queue.bindings AS b WHERE b.queue = cfg.number;
 		PERFORM queue._drop_lone(cfg.number);
+		DELETE FROM queue.names AS n WHERE n.name = cfg.name;
 	END IF;
 	RETURN NULL;
 END

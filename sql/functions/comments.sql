@@ -80,6 +80,7 @@ BEGIN
 	COMMENT ON TABLE queue.keys IS 'Keys that stay taken when their job has ended: KEY ... FOR.';
 	COMMENT ON TABLE queue.figures IS 'What happened to the jobs of each queue, as the proxies counted it: QUEUE STATS ... BY.';
 	COMMENT ON TABLE queue.lone IS 'The plain statements of each queue for one job, which the proxy prepares.';
+	COMMENT ON TABLE queue.names IS 'The names of queues and streams, which have one space.';
 	COMMENT ON TABLE queue.followers IS 'Who waits for a job, beyond those whose names stand in its row: PUSH ... AFTER.';
 	COMMENT ON TABLE queue.queues IS 'One row for each queue; its jobs are in queue.q_<name>.';
 	COMMENT ON VIEW queue._stream_right IS 'qbouncer''s own: how the owner of a stream gives rights on it.';
@@ -274,6 +275,7 @@ BEGIN
 			('keys', 'until', 'So long no other push with this key is one.'),
 			('keys', 'job', 'Id of the job that has it.'),
 			('keys', 'version', 'Of its last push with IF NEWER.'),
+			('names', 'name', 'Of a queue, or of a stream.'),
 			('followers', 'queue', 'Number of the queue of the job.'),
 			('followers', 'job', 'Id of the job.'),
 			('followers', 'follower', 'Name of the job that waits for it, or did.'),

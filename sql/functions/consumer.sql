@@ -118,6 +118,7 @@ BEGIN
 	IF seed IS NOT NULL AND split_part(current_setting('qbouncer.consumer', true), ' ', 3) IS DISTINCT FROM '@n@' THEN
 		RAISE EXCEPTION USING ERRCODE = 'QBONE', MESSAGE = '@n@', HINT = 'The queue has a single consumer.';
 	END IF;
+	LOCK TABLE @table@ IN ROW EXCLUSIVE MODE;	-- first, as who drops it does
 	nothing.policy := queue._consume(@n@, who);
 	IF nothing.policy IS NULL AND prios = '{}' AND NOT q.limited THEN	-- GROUPED (_take_lot)
 		RETURN QUERY SELECT * FROM queue._lot_@payload@(q, lim, lease, who, said, seed);

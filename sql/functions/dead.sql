@@ -48,6 +48,29 @@ BEGIN
 END
 $$;
 
+-- All that are locked by an ALTER of dead_queue, in one order: who says "one, two" at the same time as another "two, one" is
+-- told that this is a circle.
+CREATE OR REPLACE FUNCTION queue._lock_dead_queues(q text, dead_queue text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	one record;
+BEGIN
+	FOR one IN
+			WITH RECURSIVE chain AS (
+				SELECT c.number, c.name, c.dead_queue FROM queue.queues AS c WHERE c.name IN (q, $2)
+				UNION SELECT c.number, c.name, c.dead_queue FROM chain AS b JOIN queue.queues AS c ON c.number = b.dead_queue)
+			SELECT c.number, c.name FROM chain AS c ORDER BY c.number LOOP
+		IF one.name = q THEN
+			PERFORM FROM queue.queues AS c WHERE c.number = one.number FOR UPDATE;
+		ELSE
+			PERFORM FROM queue.queues AS c WHERE c.number = one.number FOR SHARE;
+		END IF;
+	END LOOP;
+END
+$$;
+
 -- Those who wait there are told as usual (_tell), also where nobody is to be told of the queue that the job was in.
 CREATE OR REPLACE FUNCTION queue._bury() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER

@@ -163,6 +163,9 @@ BEGIN
 	END IF;
 	PERFORM queue._find(q);
 	PERFORM queue._check_owner(q);
+	IF 'dead_queue' = ANY (option_names) THEN
+		PERFORM queue._lock_dead_queues(q, option_values[array_position(option_names, 'dead_queue')]);
+	END IF;
 	-- locked before it is read: two ALTERs of different options both hold
 	SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q FOR UPDATE;
 	IF NOT FOUND THEN
@@ -321,8 +324,9 @@ BEGIN
 		END IF;
 	ELSIF queue._is_stream(q) THEN
 		PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
-		PERFORM queue._drop_stream(q);
-		RETURN;
+		IF queue._drop_stream(q) THEN
+			RETURN;
+		END IF;
 	END IF;
 	IF if_exists AND q IS NOT NULL THEN
 		RAISE NOTICE USING ERRCODE = '42P01',

@@ -54,6 +54,11 @@ DECLARE
 	s queue.streams;
 BEGIN
 	SELECT * INTO s FROM queue.streams AS t WHERE t.number = NEW.number;
+	IF NOT FOUND THEN
+		RETURN NULL;	-- dropped just now
+	ELSIF NEW.what = 'hold' AND has_table_privilege(to_regclass(format('queue.e%s_0', s.number)), 'SELECT') THEN
+		RETURN NEW;
+	END IF;
 	PERFORM queue._must_own(s.name, s.owner);
 	RETURN NEW;
 END
@@ -69,6 +74,9 @@ BEGIN
 	ELSIF NEW.what = 'options' THEN
 		UPDATE queue.streams AS s SET retain = NEW.retain, retain_max = NEW.retain_max, retain_bytes = NEW.retain_bytes
 			WHERE s.number = NEW.number;
+	ELSIF NEW.what = 'hold' THEN
+		PERFORM FROM queue.streams AS s WHERE s.number = NEW.number FOR KEY SHARE;
+		NEW.did := CASE WHEN FOUND THEN 'held' END;
 	ELSIF NEW.what = 'turn' THEN
 		SELECT t.did, t.lost INTO NEW.did, NEW.lost FROM queue._turn(NEW.number) AS t;
 	END IF;
@@ -236,12 +244,6 @@ BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		RETURN;		-- who needs a table has to be looked at behind its lock
 	END IF;
-	BEGIN
-		LOCK TABLE queue.streams IN ROW EXCLUSIVE MODE NOWAIT;	-- who has made a stream, and not ended his transaction
-	EXCEPTION WHEN lock_not_available THEN
-		did := 'refused';
-		RETURN;
-	END;
 	SELECT * INTO s FROM queue.streams AS x WHERE x.number = k FOR NO KEY UPDATE SKIP LOCKED;
 	IF NOT FOUND OR coalesce(s.retain, s.retain_max) IS NULL AND s.retain_bytes IS NULL OR NOT queue._is_this_era(s) THEN
 		RETURN;
@@ -327,13 +329,21 @@ BEGIN
 END
 $$;
 
--- Nobody empties a table of it until this transaction ends; for who reads a position behind this.
+-- Nobody drops it, or empties a table of it, until this transaction ends; for who reads a position behind this. Its row first,
+-- then subscriptions, then the tables: so DROP takes them, too.
 CREATE OR REPLACE FUNCTION queue._hold_ring(s queue.streams) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	held text;
 BEGIN
-	IF has_table_privilege(format('queue.e%s_0', s.number), 'SELECT') THEN	-- who may not is told so later
+	-- who may not is told so later
+	IF has_table_privilege(to_regclass(format('queue.e%s_0', s.number)), 'SELECT') IS NOT FALSE THEN
+		INSERT INTO queue._ring (what, number) VALUES ('hold', s.number) RETURNING did INTO held;
+		IF held IS NULL THEN	-- it was dropped just now
+			PERFORM queue._no_stream(s.name);
+		END IF;
 		EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', queue._each_of_ring(s.number, '@e@', ', '));
 	END IF;
 END

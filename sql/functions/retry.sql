@@ -229,6 +229,8 @@ BEGIN
 				HINT = 'EVENT names events by the ids that TAKE returned with this token.';
 		END IF;
 	END IF;
+	-- what is copied refers to its row, which who drops it locks before its deliveries
+	PERFORM FROM queue.subscriptions AS t WHERE t.number = d.number FOR KEY SHARE;
 	SELECT * INTO held FROM queue.deliveries AS t WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits
 		AND t.lease_until > clock_timestamp() FOR UPDATE;
 	IF NOT FOUND THEN

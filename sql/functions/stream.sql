@@ -29,10 +29,19 @@ BEGIN
 		ELSIF q IS NULL THEN
 			PERFORM queue._no_queue(NULL);
 		END IF;
-		RAISE EXCEPTION USING ERRCODE = '42P01', MESSAGE = format('stream "%s" does not exist', q),
-			HINT = format('Create it with: QUEUE CREATE %I WITH (kind = stream);', q);
+		PERFORM queue._no_stream(q);
 	END IF;
 	RETURN s;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._no_stream(q text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '42P01', MESSAGE = format('stream "%s" does not exist', q),
+		HINT = format('Create it with: QUEUE CREATE %I WITH (kind = stream);', q);
 END
 $$;
 
@@ -80,6 +89,9 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	IF NOT queue._is_stream(name) THEN	-- dropped just now
+		PERFORM queue._no_stream(name);
+	END IF;
 	RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('stream "%s" was restored from a dump, or upgraded', name),
 		DETAIL = 'What its subscriptions have seen is not known here: transaction numbers have begun anew.',
 		HINT = format('Its events can be read from the tables queue.%I to queue.%I; drop it and create it anew.',
@@ -106,7 +118,7 @@ BEGIN
 END
 $$;
 
--- Beside a queue of the same name: who makes one looks for the other behind a lock that the other holds.
+-- Its name is not that of a queue, see queue.names.
 CREATE OR REPLACE FUNCTION queue._stream_number() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -115,8 +127,10 @@ BEGIN
 	IF TG_RELID <> 'queue.streams'::regclass THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
 	END IF;
-	LOCK TABLE queue.streams IN EXCLUSIVE MODE;
-	IF EXISTS (SELECT FROM queue.queues AS c WHERE c.name = NEW.name) THEN
+	INSERT INTO queue.names VALUES (NEW.name) ON CONFLICT DO NOTHING;
+	IF NOT FOUND AND NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.name = NEW.name) THEN
+		RETURN NULL;
+	ELSIF NOT FOUND THEN
 		RAISE EXCEPTION USING ERRCODE = '42P07', MESSAGE = format('queue "%s" already exists', NEW.name),
 			HINT = 'A stream needs a name of its own; or drop the queue first.';
 	END IF;
@@ -358,6 +372,7 @@ BEGIN
 	ELSIF TG_OP = 'DELETE' THEN
 		EXECUTE format('DROP VIEW IF EXISTS queue.%I, queue.%I', 'q_' || OLD.name, 'b_' || OLD.name);
 		DELETE FROM queue.bindings AS b WHERE b.queue = OLD.number;
+		DELETE FROM queue.names AS n WHERE n.name = OLD.name;
 		DELETE FROM queue.figures WHERE ctid = ANY (ARRAY(	-- as of a queue
 			SELECT f.ctid FROM queue.figures AS f WHERE f.queue = OLD.number FOR UPDATE SKIP LOCKED));
 		EXECUTE format('DROP TABLE IF EXISTS %s; DROP SEQUENCE IF EXISTS queue.%I;
@@ -459,13 +474,17 @@ BEGIN
 	s := queue._retain_options(s, names, vals);
 	INSERT INTO queue.streams (name, payload, retain, retain_max, retain_bytes) VALUES (q, kind, s.retain, s.retain_max, s.retain_bytes)
 		ON CONFLICT (name) DO NOTHING;
-	IF NOT FOUND THEN
-		RAISE EXCEPTION USING ERRCODE = '42P07', MESSAGE = format('stream "%s" already exists', q);
+	IF NOT FOUND AND if_not_exists THEN
+		RAISE NOTICE USING ERRCODE = '42P07', MESSAGE = format('stream "%s" already exists, skipping', q);
+	ELSIF NOT FOUND THEN
+		RAISE EXCEPTION USING ERRCODE = '42P07', MESSAGE = format('stream "%s" already exists', q),
+			HINT = 'Use QUEUE CREATE IF NOT EXISTS ...';
 	END IF;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._drop_stream(q text) RETURNS void
+-- false: somebody else has dropped it, just now.
+CREATE OR REPLACE FUNCTION queue._drop_stream(q text) RETURNS bool
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -474,7 +493,11 @@ DECLARE
 BEGIN
 	PERFORM queue._must_own(s.name, s.owner);
 	INSERT INTO queue._gone VALUES ('stream', s.number);
-	PERFORM queue._tell(s.number, q);
+	IF FOUND THEN
+		PERFORM queue._tell(s.number, q);
+		RETURN true;
+	END IF;
+	RETURN false;
 END
 $$;
 

@@ -250,6 +250,9 @@ BEGIN
 		RETURN NEW;
 	ELSIF NEW.what = 'stream' THEN
 		SELECT * INTO s FROM queue.streams AS t WHERE t.number = NEW.number;
+		IF NOT FOUND THEN
+			RETURN NULL;
+		END IF;
 		PERFORM queue._must_own(s.name, s.owner);
 		RETURN NEW;
 	END IF;
@@ -291,7 +294,12 @@ BEGIN
 			SELECT array_agg(DISTINCT g."group") INTO groups FROM gone AS g WHERE g.blocks;
 	ELSIF NEW.what = 'subscription' THEN
 		DELETE FROM queue.subscriptions AS t WHERE t.number = NEW.number;
-	ELSIF NEW.what = 'stream' THEN
+	ELSIF NEW.what = 'stream' THEN	-- its row first, then what it deletes, in the order of who locks several
+		PERFORM FROM queue.streams AS t WHERE t.number = NEW.number FOR UPDATE;
+		IF NOT FOUND THEN
+			RETURN NULL;
+		END IF;
+		PERFORM FROM queue.subscriptions AS t WHERE t.stream = NEW.number ORDER BY t.number FOR UPDATE;
 		DELETE FROM queue.streams AS t WHERE t.number = NEW.number;
 	ELSIF NEW.what = 'schedule' THEN
 		DELETE FROM queue.schedules AS t WHERE t.name = NEW.name;
@@ -396,8 +404,8 @@ BEGIN
 	u.blocks := false;
 	u.lanes := 1;
 	u := queue._subscription_options(u, option_names, option_values);
-	PERFORM queue._same_era(s);
 	PERFORM queue._hold_ring(s);
+	PERFORM queue._same_era(s);
 	starts := queue._starts(coalesce(start, 'now'), u.lanes);
 	FOR i IN 1 .. u.lanes LOOP
 		place := queue._start(starts[i]);
@@ -430,11 +438,11 @@ BEGIN
 	IF NOT pg_has_role(s.owner, 'USAGE') THEN
 		PERFORM queue._must_read(u);
 	END IF;
-	LOOP	-- all its lanes, also those that somebody makes meanwhile
-		INSERT INTO queue._gone VALUES ('subscription', u.number);
+	LOOP	-- all its lanes, in the order in which others lock them, also those that somebody makes meanwhile
 		SELECT * INTO u FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = sub
-			AND (t.owner = u.owner OR pg_has_role(s.owner, 'USAGE')) LIMIT 1;
+			AND (t.owner = u.owner OR pg_has_role(s.owner, 'USAGE')) ORDER BY t.number LIMIT 1;
 		EXIT WHEN NOT FOUND;
+		INSERT INTO queue._gone VALUES ('subscription', u.number);
 	END LOOP;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	PERFORM queue._tell(s.number, q);	-- who waits finds it gone
@@ -460,8 +468,10 @@ BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		PERFORM queue._needs_read_committed('SEEK');
 	END IF;
-	PERFORM queue._lock_lanes(u);
 	PERFORM queue._hold_ring(s);
+	PERFORM queue._lock_lanes(u);
+	u := queue._find_subscription(s, sub);	-- somebody may have made it anew
+	PERFORM queue._must_read(u);
 	FOR u IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = $1 AND t.owner = u.owner
 			ORDER BY t.ends IS NULL, t.lane LOOP
 		INSERT INTO queue._gone VALUES ('deliveries', u.number);
@@ -600,8 +610,12 @@ BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		PERFORM queue._needs_read_committed('ALTER ... FOR');
 	END IF;
+	IF 'parallel' = ANY (option_names || resets) THEN
+		PERFORM queue._hold_ring(s);
+	END IF;
 	PERFORM queue._lock_lanes(u);
 	was := queue._find_subscription(s, sub);
+	PERFORM queue._must_read(was);
 	u := queue._subscription_options(was, option_names, option_values);
 	u := queue._subscription_options(u, array_agg(o), array_agg(CASE o WHEN 'lease' THEN '1 min' WHEN 'on_fail' THEN 'continue'
 			WHEN 'parallel' THEN '1' WHEN 'retry' THEN 'exponential 1s 1min' ELSE '1' END)) FROM unnest(resets) AS o;
@@ -620,7 +634,6 @@ BEGIN
 				DETAIL = 'What was taken before parallel was changed is not done, or there is more of it.',
 				HINT = 'Take and end what is out, then repeat it; or SEEK, which forgets it.';
 		END IF;
-		PERFORM queue._hold_ring(s);
 		place := queue._position();
 		UPDATE queue.subscriptions AS t SET ends = place WHERE t.stream = s.number AND t.name = $2 AND t.owner = u.owner;
 		FOR i IN 1 .. u.lanes LOOP

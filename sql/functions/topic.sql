@@ -204,7 +204,10 @@ BEGIN
 		END IF;
 		SELECT c.owner INTO whose FROM queue.queues AS c WHERE c.number = NEW.queue FOR SHARE;
 		IF NOT FOUND THEN
-			SELECT s.owner INTO whose FROM queue.streams AS s WHERE s.number = NEW.queue;
+			SELECT s.owner INTO whose FROM queue.streams AS s WHERE s.number = NEW.queue FOR KEY SHARE;
+			IF NOT FOUND THEN	-- dropped just now
+				RAISE EXCEPTION USING ERRCODE = '42P01', MESSAGE = 'there is no such queue any more';
+			END IF;
 		END IF;
 		PERFORM queue._check_topic(NEW.pattern, true);
 		INSERT INTO queue.bindings AS b (topic, queue, pattern, regex, headers, owner)
@@ -222,8 +225,14 @@ BEGIN
 		NEW.role := CASE WHEN FOUND THEN 'found' END;
 		RETURN NEW;
 	END IF;
-	PERFORM FROM queue.topics AS t WHERE t.number = NEW.topic FOR NO KEY UPDATE;
-	IF NEW.what IN ('grant', 'revoke') THEN
+	IF NEW.what = 'drop' THEN	-- before anything of it: who binds holds it
+		PERFORM FROM queue.topics AS t WHERE t.number = NEW.topic FOR UPDATE;
+	ELSE
+		PERFORM FROM queue.topics AS t WHERE t.number = NEW.topic FOR NO KEY UPDATE;
+	END IF;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = 'there is no such topic any more';
+	ELSIF NEW.what IN ('grant', 'revoke') THEN
 		EXECUTE queue._topic_right_sql(NEW.what = 'grant', NEW.topic, NEW.kind, NEW.role);
 	ELSIF NEW.what = 'owner' THEN
 		EXECUTE queue._topic_right_sql(true, NEW.topic, 'publish', NEW.role);

@@ -299,6 +299,20 @@ BEGIN
 END
 $$;
 
+-- As CREATE TRIGGER and DROP TRIGGER lock it, but at first: they hold a weaker lock while they wait for this one, and two of
+-- them each other's. Who has nothing but TRIGGER on it may not lock it.
+CREATE OR REPLACE FUNCTION queue._track_lock(c pg_class, drops bool) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF has_table_privilege(c.oid, 'UPDATE, DELETE, TRUNCATE') THEN
+		EXECUTE format('LOCK TABLE %s%s IN %s MODE', CASE WHEN c.relkind <> 'p' THEN 'ONLY ' ELSE '' END, c.oid::regclass,
+			CASE WHEN drops THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
+	END IF;
+END
+$$;
+
 -- What events are pushed to: its number and kind, if this role may push there.
 CREATE OR REPLACE FUNCTION queue._track_target(q text, role name, OUT number int4, OUT kind text)
 LANGUAGE plpgsql
@@ -395,13 +409,18 @@ BEGIN
 	IF condition IS NOT NULL THEN
 		PERFORM queue._track_expression(relation, condition, ' IS NOT TRUE');
 	END IF;
-	SELECT p.oid, p.prosrc, pg_get_userbyid(p.proowner) AS owner, queue._track_said(p.oid) AS said INTO old
-		FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-		WHERE t.tgrelid = relation AND t.tgname = queue._track_trigger(target.number);
-	IF FOUND AND old.said = said AND old.owner = role AND old.prosrc = queue._track_body(relation, target.number, said) THEN
-		RAISE NOTICE USING ERRCODE = '42710', MESSAGE = format('%s is already tracked so, skipping', relation);
-		RETURN;
-	ELSIF old.said IS NOT NULL THEN
+	FOR i IN 1 .. 2 LOOP	-- once more behind the lock, for which it waited for others who did this
+		SELECT p.oid, p.prosrc, pg_get_userbyid(p.proowner) AS owner, queue._track_said(p.oid) AS said INTO old
+			FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
+			WHERE t.tgrelid = relation AND t.tgname = queue._track_trigger(target.number);
+		IF FOUND AND old.said = said AND old.owner = role AND old.prosrc = queue._track_body(relation, target.number, said) THEN
+			RAISE NOTICE USING ERRCODE = '42710', MESSAGE = format('%s is already tracked so, skipping', relation);
+			RETURN;
+		END IF;
+		EXIT WHEN i = 2;
+		PERFORM queue._track_lock(c, old.said IS NOT NULL);
+	END LOOP;
+	IF old.said IS NOT NULL THEN
 		PERFORM queue.untrack(relation, q);
 	END IF;
 	IF NOT has_schema_privilege(current_user, schema, 'CREATE') THEN
@@ -446,6 +465,9 @@ DECLARE
 BEGIN
 	IF q IS NOT NULL AND NOT EXISTS (SELECT FROM queue.topics AS x WHERE x.name = q) THEN
 		PERFORM queue._number_of(q);
+	END IF;
+	IF EXISTS (SELECT FROM pg_trigger AS x WHERE x.tgrelid = relation AND x.tgname::text ~ '^_queue_track_[0-9]') THEN
+		PERFORM queue._track_lock(c, true);
 	END IF;
 	FOR f IN
 			SELECT p.oid, p.proowner, array_agg(x.tgname ORDER BY x.tgname DESC) AS triggers FROM pg_trigger AS x JOIN pg_proc AS p ON p.oid = x.tgfoid

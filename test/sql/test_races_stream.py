@@ -1,0 +1,244 @@
+"""What is done to streams, topics and tracked tables at the same time: stepped, where two waited for each other, and at random.
+A third session holds one of them in the middle of its statement.
+"""
+
+import collections
+import random
+
+import psycopg
+import pytest
+
+STREAM = "SELECT queue.create('s', false, '{kind}', '{stream}')"
+
+
+@pytest.fixture
+def s(db):
+    """A stream with a subscription, whose delivery is out."""
+    db.rows(STREAM)
+    db.rows("SELECT queue.subscribe('a', 's', 'beginning', '{parallel}', '{1}')")
+    db.rows("SELECT queue.push('s', '1', \"group\" => 'g') FROM generate_series(1, 3)")
+    db.token = db.column("SELECT token FROM queue.take_for('s', 'a', 2)")[0]
+    db.number = db.value("SELECT number FROM queue.streams")
+    return db
+
+
+def held(db, lock):
+    """In the middle of what the next one does."""
+    root = db.connect("postgres")
+    root.rows("BEGIN")
+    root.rows(lock.format(n=db.number))
+    return root
+
+
+@pytest.mark.parametrize("first", ["SELECT queue.subscribe('b', 's')", "SELECT queue.subscribe('b', 's', 'beginning', '{parallel}', '{3}')",
+                                   "SELECT queue.seek('a', 's', 'beginning')", "SELECT queue.alter_for('s', 'a', '{parallel}', '{2}')"])
+def test_drop_behind_who_moves_readers(s, first):
+    """They hold the stream, then its tables; DROP wants them in this order, too."""
+    one, two = s.connect(), s.connect()
+    root = held(s, "LOCK TABLE queue.e{n}_3 IN ACCESS EXCLUSIVE MODE")
+    moves = s.beside(one.rows, first)
+    s.until_blocked(one)
+    drops = s.beside(two.rows, "SELECT queue.drop('s')")
+    s.until_blocked(two)
+    root.rows("COMMIT")
+    moves.result()
+    drops.result()
+    assert s.column("SELECT name FROM queue.streams") == []
+
+
+@pytest.mark.parametrize("first", ["SELECT queue.subscribe('b', 's')", "SELECT queue.seek('a', 's', 'beginning')", "SELECT queue.drop('s')",
+                                   "SELECT queue.alter_for('s', 'a', '{parallel}', '{2}')", "SELECT queue.bind('s', 't.#')"])
+def test_behind_drop(s, first):
+    """Who comes behind it is told that it is gone."""
+    s.rows("SELECT queue.create_topic('t')")
+    one, two = s.connect(), s.connect()
+    root = held(s, "LOCK TABLE queue.e{n}_3 IN ACCESS EXCLUSIVE MODE")
+    drops = s.beside(one.rows, "SELECT queue.drop('s')")
+    s.until_blocked(one)
+    moves = s.beside(two.rows, first)
+    s.until_blocked(two)
+    root.rows("COMMIT")
+    drops.result()
+    assert "exist" in moves.error_of("42P01").message_primary or "bind" in first
+    assert s.connect("postgres").value("SELECT count(*) FROM queue.bindings") == 0
+
+
+@pytest.mark.parametrize("drop", ["SELECT queue.unsubscribe('a', 's')", "SELECT queue.drop('s')"])
+def test_fail_of_events_beside_who_drops_their_reader(s, drop):
+    one, two = s.connect(), s.connect()
+    root = held(s, "LOCK TABLE queue.retries IN SHARE MODE")
+    fails = s.beside(one.rows, "SELECT queue.fail(%s, events => '{1}')", s.token)
+    s.until_blocked(one)
+    drops = s.beside(two.rows, drop)
+    s.until_blocked(two)
+    root.rows("COMMIT")
+    fails.result()
+    drops.result()
+    assert s.connect("postgres").value("SELECT count(*) FROM queue.retries") == 0
+
+
+def test_creators_do_not_wait_for_each_other(db):
+    """A name is waited for, nothing else: neither other makers, nor who reads other streams."""
+    db.rows(STREAM)
+    one, two = db.connect(), db.connect()
+    one.rows("BEGIN")
+    one.rows("SELECT queue.create('a', false, '{kind}', '{stream}')")
+    two.rows("BEGIN")
+    two.rows("SELECT queue.create('b', false, '{kind}', '{stream}'), queue.create('c'), queue.subscribe('r', 's')")
+    one.rows("SELECT queue.create('d'), queue.create('e', false, '{kind}', '{stream}')")
+    same = db.beside(db.connect().rows, "SELECT queue.create('a', true)")
+    one.rows("COMMIT")
+    assert same.error_of("42P07").message_primary == 'stream "a" already exists'
+    two.rows("COMMIT")
+    assert db.column("SELECT queue FROM queue.list()") == ["a", "b", "c", "d", "e", "s"]
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+@pytest.mark.parametrize("kind", ["{}", "{kind}"])
+def test_a_name_that_becomes_free(db, kind, end):
+    """Who makes another thing of a name that is being dropped waits for that: and has it, or finds the first one there."""
+    other = db.connect()
+    db.rows("SELECT queue.create('x', false, %s, %s)", kind, kind.replace("kind", "stream"))
+    db.rows("BEGIN")
+    db.rows("SELECT queue.drop('x')")
+    second = "{kind}" if kind == "{}" else "{}"
+    again = db.beside(other.rows, "SELECT queue.create('x', false, %s, %s)", second, second.replace("kind", "stream"))
+    db.until_blocked(other)
+    db.rows(end)
+    if end == "COMMIT":
+        again.result()
+        assert len(db.column("SELECT name FROM queue.streams")) == (second == "{kind}")
+    else:
+        again.error_of("42P07")
+    db.rows("SELECT queue.drop('x')")
+    assert db.connect("postgres").value("SELECT count(*) FROM queue.names") == 0
+    db.rows("SELECT queue.create('x')")
+
+
+def test_who_makes_it_at_the_same_time(db):
+    """IF NOT EXISTS is no error then."""
+    other = db.connect()
+    for kind in ("{}", "{kind}"):
+        db.rows("BEGIN")
+        db.rows("SELECT queue.create('x', true, %s, %s)", kind, kind.replace("kind", "stream"))
+        again = db.beside(other.rows, "SELECT queue.create('x', true, %s, %s)", kind, kind.replace("kind", "stream"))
+        db.until_blocked(other)
+        db.rows("COMMIT")
+        again.result()
+        db.rows("SELECT queue.drop('x')")
+
+
+def test_track_at_the_same_time(s):
+    """An application does it at each start, with several processes; the second finds it done. UNTRACK of both ends."""
+    s.rows("CREATE TABLE items (id int PRIMARY KEY)")
+    one, two = s.connect(), s.connect()
+    for sql, gone in (("SELECT queue.track('items', 's')", False), ("SELECT queue.untrack('items', 's')", True)):
+        one.rows("BEGIN")
+        one.rows(sql)
+        again = s.beside(two.rows, sql)
+        s.until_blocked(two)
+        one.rows("COMMIT")
+        if gone:
+            again.error_of("42704")
+        else:
+            again.result()
+        assert s.value("SELECT count(*) FROM queue.tracked('items')") == (0 if gone else 1)
+
+
+def test_dead_queues_in_a_circle(db):
+    """Each of two is made the other's at the same time: one of them is told."""
+    for name in ("one", "two"):
+        db.create(name)
+    first, second, holder = db.connect(), db.connect(), db.connect()
+    holder.rows("BEGIN")
+    holder.rows("SELECT FROM queue.queues WHERE name = 'one' FOR UPDATE")
+    a = db.beside(first.rows, "SELECT queue.alter('one', '{dead_queue}', '{two}')")
+    db.until_blocked(first)
+    b = db.beside(second.rows, "SELECT queue.alter('two', '{dead_queue}', '{one}')")
+    db.until_blocked(second)
+    holder.rows("COMMIT")
+    ends = []
+    for one in (a, b):
+        try:
+            one.result()
+            ends.append(None)
+        except psycopg.Error as error:
+            ends.append(error.sqlstate)
+    assert sorted(ends, key=str) == ["22023", None]
+
+
+def test_drop_beside_the_take_of_a_single_consumer(db):
+    db.create("q", single_consumer="on")
+    db.push("q", "1")
+    one, two = db.connect(), db.connect()
+    root = db.connect("postgres")
+    root.rows("BEGIN")
+    root.rows("LOCK TABLE queue.n1_consumer IN ACCESS EXCLUSIVE MODE")
+    takes = db.beside(one.take, "q")
+    db.until_blocked(one)
+    drops = db.beside(two.rows, "SELECT queue.drop('q')")
+    db.until_blocked(two)
+    root.rows("COMMIT")
+    assert takes.result()[0]["payload"] == 1
+    drops.result()
+
+
+# --- at random ---
+
+WORLDS = {
+    "readers": ["SELECT queue.create('s', true, '{kind}', '{stream}')"] * 2 + [
+        "SELECT queue.drop('s', true)", "SELECT queue.subscribe('a', 's', 'beginning')",
+        "SELECT queue.subscribe('b', 's', 'beginning', '{parallel}', '{3}')", "SELECT queue.unsubscribe('a', 's')",
+        "SELECT queue.unsubscribe('b', 's')", "SELECT queue.alter_for('s', 'b', '{parallel}', '{2}')",
+        "SELECT queue.alter_for('s', 'b', '{parallel}', '{4}')", "SELECT queue.seek('b', 's', 'beginning')",
+        "SELECT queue.seek('a', 's', 'now')", "SELECT queue.alter('s', '{retain}', '{1 h}')", "SELECT queue.maintain()",
+        "SELECT queue.grant('s', '{all}', '{bob}')", "SELECT queue.revoke('s', '{all}', '{bob}')", "SELECT * FROM queue.subscriptions()",
+        "SELECT queue.push('s', '1', \"group\" => 'g')", "SELECT queue.done(token) FROM queue.take_for('s', 'a', 1)",
+        "SELECT queue.fail(token, events => ARRAY[id::text]) FROM queue.take_for('s', 'b', 1)",
+        "SELECT queue.redrive_for('s', 'b')", "SELECT queue.fail(token) FROM queue.take_for('s', 'a', 1)"],
+    "names": ["SELECT queue.create('x', true, '{kind}', '{stream}')", "SELECT queue.create('x', true)", "SELECT queue.create('y', true)",
+              "SELECT queue.drop('x', true)", "SELECT queue.drop('y', true)", "SELECT queue.alter('y', '{dead_queue}', '{x}')",
+              "SELECT queue.alter('x', '{dead_queue}', '{y}')", "SELECT queue.alter('y', '{single_consumer,max_running}', '{on,3}')",
+              "SELECT queue.alter('y', '{}', '{}', '{single_consumer,max_running}')", "SELECT queue.push('y', '1')",
+              "SELECT queue.take('y')", "SELECT queue.pop('x')", "SELECT queue.grant('y', '{take}', '{bob}')", "SELECT queue.list()"],
+    "topics": ["SELECT queue.create_topic('t', true)", "SELECT queue.create('s', true, '{kind}', '{stream}')", "SELECT queue.create('q', true)",
+               "SELECT queue.drop_topic('t', true)", "SELECT queue.drop('s', true)", "SELECT queue.drop('q', true)",
+               "SELECT queue.bind('s', 't.#')", "SELECT queue.bind('q', 't.a')", "SELECT queue.unbind('s', 't.#')", "SELECT queue.unbind('q', 't.a')",
+               "SELECT queue.grant_topic('t', '{all}', '{bob}')", "SELECT queue.revoke_topic('t', '{all}', '{bob}')", "SELECT queue._routes_of('t')",
+               "SELECT queue.publish('t.a', '1')", "SELECT queue.publish('t.a', '1', key => 'k')", "SELECT * FROM queue.routes()"],
+    "tracked": ["SELECT queue.create('s', true, '{kind}', '{stream}')", "SELECT queue.create('q', true)", "SELECT queue.drop('s', true)",
+                "SELECT queue.drop('q', true)", "SELECT queue.track('items', 's')", "SELECT queue.track('items', 'q')",
+                "SELECT queue.track('items', 's', ignore => '{n}')", "SELECT queue.untrack('items')", "SELECT queue.untrack('items', 's')",
+                "UPDATE items SET n = n + 1 WHERE id = 1", "UPDATE items SET n = n + 1 WHERE id = 2", "SELECT * FROM queue.tracked()"],
+}
+
+# What may be said: it is not there (any more, or not yet), it is there already, or is being changed.
+FINE = {"42P01", "42704", "42710", "42P07", "0A000", "55000", "QB001", "22023", "40001", "42883", "42809"}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_at_random(db, world):
+    """Of single statements none waits for another that waits for it, and none fails as it should not."""
+    seed = random.randrange(10 ** 6)
+    print("seed", seed)
+    db.connect("postgres").rows("ALTER DATABASE %s SET deadlock_timeout = '20ms'" % db.name)
+    db.rows("CREATE TABLE items (id int PRIMARY KEY, n int)")
+    db.rows("INSERT INTO items VALUES (1, 0), (2, 0)")
+    ends = collections.Counter()
+
+    def work(session, rnd):
+        for _ in range(60):
+            sql, open_longer = rnd.choice(WORLDS[world]), rnd.random() < 0.2
+            try:
+                session.rows("BEGIN" if open_longer else "SELECT 1")
+                session.rows(sql)
+                ends[sql] += 1
+            except psycopg.Error as error:
+                assert error.sqlstate in FINE, (sql, error.sqlstate, str(error))
+            finally:
+                if open_longer:
+                    session.rows(rnd.choice(("COMMIT", "ROLLBACK")))
+
+    for one in [db.beside(work, db.connect(), random.Random(seed + i)) for i in range(5)]:
+        one.result()
+    assert len(ends) > len(WORLDS[world]) / 2 and sum(ends.values()) > 60, ends
