@@ -216,7 +216,8 @@ CREATE TABLE queue.figures (
 	wait_max int8 NOT NULL,
 	ran int8 NOT NULL,
 	run_sum int8 NOT NULL,
-	run_max int8 NOT NULL
+	run_max int8 NOT NULL,
+	subscription text	-- of a stream; NULL: of all of it, or of a queue
 );
 CREATE INDEX ON queue.figures (queue, at);
 CREATE INDEX ON queue.figures (at) WHERE NOT hourly;

@@ -112,10 +112,11 @@ static inline bool qstmt_has(const struct qstmt *q, enum qarg_id id)
 {
 	return q->args[id].given;
 }
-/* STATS ... BY; LAST belongs to it. */
+/* STATS ... BY; LAST belongs to it, and FOR. */
 static inline bool qstmt_by_time(const struct qstmt *q)
 {
-	return qstmt_has(q, QARG_BY) || qstmt_has(q, QARG_LAST);
+	return qstmt_has(q, QARG_BY) || qstmt_has(q, QARG_LAST) ||
+	       (q->verb->id == QVERB_STATS && qstmt_has(q, QARG_WHOSE));
 }
 static inline int qstmt_count(const struct qstmt *q, enum qarg_id id)
 {

@@ -106,13 +106,15 @@
 		"Show all queues and their options.") \
 	VERB(STATS, "STATS", 0, ROWS, "SELECT", STATS, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0) \
+		ARG(WHOSE, "reader", "FOR", STATE, MAY, 0) \
 		ARG(BY, "by", "BY", STATE, MAY, 0) \
 		ARG(LAST, "last", "LAST", INT, MAY, 0), \
 		"SELECT * FROM queue.stats({queue})", \
 		"QUEUE STATS [q]\n" \
-		"QUEUE STATS q BY {MINUTE | HOUR | DAY} [LAST n]", \
+		"QUEUE STATS q BY {MINUTE | HOUR | DAY} [LAST n]\n" \
+		"QUEUE STATS stream FOR subscription BY {MINUTE | HOUR | DAY} [LAST n]", \
 		"Count the jobs of one queue, or of each queue, by state. BY: what happened in the last minutes, hours or days," \
-		" and how long jobs waited and ran.") \
+		" and how long jobs waited and ran. FOR: what a subscription was given, and what became of it.") \
 	VERB(PUSH, "PUSH", QVERB_WAKES, ROWS, "INSERT 0", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(PAYLOAD, "payload", NULL, PAYLOADS, MUST, 0) \
@@ -571,7 +573,7 @@
 	", ARRAY(SELECT id FROM queue.peek{of}({queue}, 2147483647, {seen}) AS peek WHERE {where})"
 
 /* STATS ... BY */
-#define QUEUE_STATS_BY_SQL "SELECT * FROM queue._stats_by({queue}, {by}, {last}, {known})"
+#define QUEUE_STATS_BY_SQL "SELECT * FROM queue._stats_by{whose}({queue}{read}, {by}, {last}, {known})"
 
 /* DONE ... PARTIAL */
 #define QUEUE_PARTIAL_SQL "SELECT job, ok, sqlstate FROM queue._done_partial({job}, {result}{kept}) AS d"

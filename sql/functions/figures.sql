@@ -1,8 +1,9 @@
 -- What happened to the jobs of a queue by the minute, hour and day, as the proxies have counted it (src/queue/figures.c). Of a
 -- stream: to its events, which are pushed, and to deliveries of all its subscriptions.
 
--- Who may read the jobs of a queue may read its figures; who may push to it or take from it writes what he did there.
-CREATE OR REPLACE FUNCTION queue._may_figure(number int4, writes bool) RETURNS bool
+-- Who may read the jobs of a queue may read its figures; who may push to it or take from it writes what he did there. Those
+-- of a subscription are for who may take for it.
+CREATE OR REPLACE FUNCTION queue._may_figure(number int4, writes bool, sub text) RETURNS bool
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -11,7 +12,10 @@ DECLARE
 	events CONSTANT regclass := CASE WHEN jobs IS NULL
 		THEN (SELECT to_regclass(format('queue.e%s_0', s.number)) FROM queue.streams AS s WHERE s.number = $1) END;
 BEGIN
-	IF events IS NOT NULL THEN	-- who reads it takes
+	IF sub IS NOT NULL THEN
+		RETURN EXISTS (SELECT FROM queue.subscriptions AS u WHERE u.stream = $1 AND u.name = sub AND u.lane = 0 AND u.ends IS NULL
+			AND pg_has_role(u.owner, 'USAGE'));
+	ELSIF events IS NOT NULL THEN	-- who reads it takes
 		RETURN has_table_privilege(events, 'SELECT') OR writes AND has_any_column_privilege(events, 'INSERT');
 	END IF;
 	RETURN CASE WHEN writes THEN has_any_column_privilege(jobs, 'INSERT') OR has_any_column_privilege(jobs, 'UPDATE')
@@ -22,8 +26,8 @@ $$;
 DO $qbouncer_figures$
 BEGIN
 	IF NOT EXISTS (SELECT FROM pg_policy AS p WHERE p.polrelid = 'queue.figures'::regclass) THEN
-		CREATE POLICY read ON queue.figures FOR SELECT USING (queue._may_figure(queue, false));
-		CREATE POLICY write ON queue.figures FOR INSERT WITH CHECK (queue._may_figure(queue, true));
+		CREATE POLICY read ON queue.figures FOR SELECT USING (queue._may_figure(queue, false, subscription));
+		CREATE POLICY write ON queue.figures FOR INSERT WITH CHECK (queue._may_figure(queue, true, subscription));
 	END IF;
 END
 $qbouncer_figures$;
@@ -56,23 +60,24 @@ BEGIN
 		DELETE FROM queue.figures WHERE ctid = ANY (ARRAY(SELECT f.ctid FROM queue.figures AS f
 			WHERE NOT f.hourly AND f.at < clock_timestamp() - interval '1 day' FOR UPDATE SKIP LOCKED)) RETURNING *)
 	INSERT INTO queue.figures (queue, at, hourly, proxy, pushed, taken, done, failed, dead, waited, wait_sum, wait_max,
-			ran, run_sum, run_max)
+			ran, run_sum, run_max, subscription)
 		SELECT queue, date_trunc('hour', at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', true, NULL, queue._figure(sum(pushed)),
 			queue._figure(sum(taken)), queue._figure(sum(done)), queue._figure(sum(failed)), queue._figure(sum(dead)),
 			queue._figure(sum(waited)), queue._figure(sum(wait_sum)), queue._figure(max(wait_max)),
-			queue._figure(sum(ran)), queue._figure(sum(run_sum)), queue._figure(max(run_max))
+			queue._figure(sum(ran)), queue._figure(sum(run_sum)), queue._figure(max(run_max)), subscription
 		FROM old WHERE EXISTS (SELECT FROM queue.queues AS c WHERE c.number = old.queue)
-			OR EXISTS (SELECT FROM queue.streams AS s WHERE s.number = old.queue) GROUP BY 1, 2;
+			OR EXISTS (SELECT FROM queue.streams AS s WHERE s.number = old.queue) GROUP BY 1, 2, subscription;
 	DELETE FROM queue.figures WHERE ctid = ANY (ARRAY(SELECT f.ctid FROM queue.figures AS f,
 			(SELECT number FROM queue.queues UNION ALL SELECT number FROM queue.streams) AS c
 		WHERE f.queue = c.number AND f.at < clock_timestamp() - interval '90 days' FOR UPDATE OF f SKIP LOCKED));
 END
 $$;
 
--- For the proxy: writes what it has counted up to "seconds", of queues by their names, and gives those of which no more
--- is to be said: written, or gone. The others are for another role.
-CREATE OR REPLACE FUNCTION queue._counted(seconds int8, proxy int4, names text[], figures int8[], folds bool)
-RETURNS SETOF text
+-- For the proxy: writes what it has counted up to "seconds", of queues by their names, and of streams also of these
+-- subscriptions (NULL: of all of it), and gives the places of those of which no more is to be said: written, or gone. The
+-- others are for another role.
+CREATE OR REPLACE FUNCTION queue._counted(seconds int8, proxy int4, names text[], subs text[], figures int8[], folds bool)
+RETURNS SETOF int4
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -86,18 +91,19 @@ BEGIN
 	END IF;
 	RETURN QUERY
 		WITH said AS MATERIALIZED (
-			SELECT s.name, c.number, (s.nth - 1)::int4 * n AS at
-			FROM unnest(names) WITH ORDINALITY AS s (name, nth)
+			SELECT s.nth::int4, s.sub, c.number, (s.nth - 1)::int4 * n AS at
+			FROM unnest(names, subs) WITH ORDINALITY AS s (name, sub, nth)
 				LEFT JOIN (SELECT name, number FROM queue.queues UNION ALL SELECT name, number FROM queue.streams) AS c ON c.name = s.name
-			WHERE c.number IS NULL OR queue._may_figure(c.number, true)),
+			WHERE c.number IS NULL OR queue._may_figure(c.number, true, s.sub) OR s.sub IS NOT NULL AND NOT EXISTS (SELECT
+				FROM queue.subscriptions AS u WHERE u.stream = c.number AND u.name = s.sub)),
 		written AS (
 			INSERT INTO queue.figures (queue, at, proxy, pushed, taken, done, failed, dead, waited, wait_sum, wait_max,
-					ran, run_sum, run_max)
+					ran, run_sum, run_max, subscription)
 				SELECT s.number, date_trunc('minute', to_timestamp(seconds)), nullif($2, 0), figures[s.at + 1], figures[s.at + 2],
 					figures[s.at + 3], figures[s.at + 4], figures[s.at + 5], figures[s.at + 6], figures[s.at + 7],
-					figures[s.at + 8], figures[s.at + 9], figures[s.at + 10], figures[s.at + 11]
-				FROM said AS s WHERE s.number IS NOT NULL)
-		SELECT s.name FROM said AS s;
+					figures[s.at + 8], figures[s.at + 9], figures[s.at + 10], figures[s.at + 11], s.sub
+				FROM said AS s WHERE s.number IS NOT NULL AND queue._may_figure(s.number, true, s.sub))
+		SELECT s.nth FROM said AS s;
 END
 $$;
 
@@ -116,9 +122,9 @@ BEGIN
 END
 $$;
 
--- The last so many minutes, hours or days, this one among them; nothing happened in those that are all zeros. known: what
--- the proxy that asks has counted and not written; anybody may say anything, it is shown to him.
-CREATE OR REPLACE FUNCTION queue._stats_by(q text, by text, last int4, known text)
+-- The last so many minutes, hours or days, this one among them; nothing happened in those that are all zeros. sub: of this
+-- subscription. known: what the proxy that asks has counted and not written; anybody may say anything, it is shown to him.
+CREATE OR REPLACE FUNCTION queue._figures_of(number int4, sub text, by text, last int4, known text)
 RETURNS TABLE (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
 	max_wait interval, mean_run interval, max_run interval)
 LANGUAGE plpgsql STABLE
@@ -128,33 +134,12 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-	of int4;
 	unit CONSTANT text := lower(by);
 	most CONSTANT int4 := coalesce(last, CASE unit WHEN 'minute' THEN 60 WHEN 'hour' THEN 24 ELSE 30 END);
 	here CONSTANT int8[] := convert_from(decode(known, 'hex'), 'SQL_ASCII');
-	step interval;
-	until timestamptz;
+	step CONSTANT interval := '1 ' || unit;
+	until CONSTANT timestamptz := date_trunc(unit, clock_timestamp());
 BEGIN
-	IF unit IS NULL THEN
-		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LAST needs BY', HINT = 'BY MINUTE, BY HOUR or BY DAY.';
-	ELSIF unit NOT IN ('minute', 'hour', 'day') THEN
-		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('there are no figures by "%s"', left(by, 80)),
-			HINT = 'BY MINUTE, BY HOUR or BY DAY.';
-	ELSIF most NOT BETWEEN 1 AND 10000 THEN
-		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LAST must be between 1 and 10000';
-	END IF;
-	step := '1 ' || unit;
-	until := date_trunc(unit, clock_timestamp());
-	IF q IS NULL THEN
-		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'BY needs a queue', HINT = 'QUEUE STATS q BY HOUR; QUEUE LIST shows the queues.';
-	END IF;
-	IF queue._is_stream(q) THEN
-		PERFORM queue._must_select(queue._find_stream(q));
-		of := (queue._find_stream(q)).number;
-	ELSE
-		of := (queue._find(q)).number;
-		EXECUTE format('SELECT state FROM %s LIMIT 0', queue._table(q));	-- may the role read it?
-	END IF;
 	RETURN QUERY
 		SELECT p.since, coalesce(f.pushed, 0), coalesce(f.taken, 0), coalesce(f.done, 0), coalesce(f.failed, 0),
 			coalesce(f.dead, 0), f.wait_sum / nullif(f.waited, 0) * interval '1 us', CASE WHEN f.waited > 0 THEN f.wait_max * interval '1 us' END,
@@ -166,11 +151,71 @@ BEGIN
 				queue._figure(max(a.wait_max)) AS wait_max, queue._figure(sum(a.ran)) AS ran,
 				queue._figure(sum(a.run_sum))::float8 AS run_sum, queue._figure(max(a.run_max)) AS run_max
 			FROM (SELECT at, pushed, taken, done, failed, dead, waited, wait_sum, wait_max, ran, run_sum, run_max
-					FROM queue.figures WHERE queue = of AND at >= until - (most - 1) * step AND (NOT hourly OR unit <> 'minute')
+					FROM queue.figures WHERE queue = $1 AND subscription IS NOT DISTINCT FROM $2 AND at >= until - (most - 1) * step AND (NOT hourly OR unit <> 'minute')
 				UNION ALL SELECT to_timestamp(here[1]), here[2], here[3], here[4], here[5], here[6], here[7], here[8], here[9],
 					here[10], here[11], here[12] WHERE here IS NOT NULL) AS a
 			GROUP BY 1) AS f ON f.since = p.since
 		ORDER BY p.since;
+END
+$$;
+
+-- What is asked for of them: a mistake is told before anything is looked up.
+CREATE OR REPLACE FUNCTION queue._check_figures(by text, last int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	unit CONSTANT text := lower(by);
+	most CONSTANT int4 := coalesce(last, 30);
+BEGIN
+	IF unit IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = CASE WHEN last IS NULL THEN 'FOR needs BY' ELSE 'LAST needs BY' END, HINT = 'BY MINUTE, BY HOUR or BY DAY.';
+	ELSIF unit NOT IN ('minute', 'hour', 'day') THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('there are no figures by "%s"', left(by, 80)),
+			HINT = 'BY MINUTE, BY HOUR or BY DAY.';
+	ELSIF most NOT BETWEEN 1 AND 10000 THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LAST must be between 1 and 10000';
+	END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._stats_by(q text, by text, last int4, known text)
+RETURNS TABLE (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
+	max_wait interval, mean_run interval, max_run interval)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	of int4;
+BEGIN
+	PERFORM queue._check_figures(by, last);
+	IF q IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'BY needs a queue', HINT = 'QUEUE STATS q BY HOUR; QUEUE LIST shows the queues.';
+	END IF;
+	IF queue._is_stream(q) THEN
+		PERFORM queue._must_select(queue._find_stream(q));
+		of := (queue._find_stream(q)).number;
+	ELSE
+		of := (queue._find(q)).number;
+		EXECUTE format('SELECT state FROM %s LIMIT 0', queue._table(q));	-- may the role read it?
+	END IF;
+	RETURN QUERY SELECT * FROM queue._figures_of(of, NULL, by, last, known);
+END
+$$;
+
+-- Of one subscription: deliveries, and as pushed the events that it was given, those that came again among them.
+CREATE OR REPLACE FUNCTION queue._stats_by_for(q text, sub text, by text, last int4, known text)
+RETURNS TABLE (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
+	max_wait interval, mean_run interval, max_run interval)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s CONSTANT queue.streams := queue._find_stream(q);
+BEGIN
+	PERFORM queue._check_figures(by, last);
+	PERFORM queue._must_read(queue._find_subscription(s, sub));
+	RETURN QUERY SELECT * FROM queue._figures_of(s.number, sub, by, last, known);
 END
 $$;
 
@@ -183,5 +228,16 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN QUERY SELECT * FROM queue._stats_by(q, by, last, NULL);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.stats_by_for(q text, sub text, by text, last int4 DEFAULT NULL)
+RETURNS TABLE (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
+	max_wait interval, mean_run interval, max_run interval)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT * FROM queue._stats_by_for(q, sub, by, last, NULL);
 END
 $$;

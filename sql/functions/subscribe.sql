@@ -275,6 +275,7 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
 	groups text[];	-- of events that were waited for
+	gone queue.subscriptions;
 BEGIN
 	IF TG_RELID <> 'queue._gone'::regclass THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
@@ -293,7 +294,9 @@ BEGIN
 		WITH gone AS (DELETE FROM queue.retries AS t WHERE t.sub = NEW.number AND t.delivery = NEW.n RETURNING t.*)
 			SELECT array_agg(DISTINCT g."group") INTO groups FROM gone AS g WHERE g.blocks;
 	ELSIF NEW.what = 'subscription' THEN
-		DELETE FROM queue.subscriptions AS t WHERE t.number = NEW.number;
+		DELETE FROM queue.subscriptions AS t WHERE t.number = NEW.number RETURNING t.* INTO gone;
+		DELETE FROM queue.figures WHERE gone.lane = 0 AND gone.ends IS NULL AND ctid = ANY (ARRAY(	-- as of a queue
+			SELECT f.ctid FROM queue.figures AS f WHERE f.queue = gone.stream AND f.subscription = gone.name FOR UPDATE SKIP LOCKED));
 	ELSIF NEW.what = 'stream' THEN	-- its row first, then what it deletes, in the order of who locks several
 		PERFORM FROM queue.streams AS t WHERE t.number = NEW.number FOR UPDATE;
 		IF NOT FOUND THEN

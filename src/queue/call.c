@@ -22,6 +22,7 @@
 #include "publish.h"
 #include "queue_int.h"
 #include "schedule.h"
+#include "take.h"
 #include "token.h"
 #include "wakes.h"
 
@@ -213,6 +214,24 @@ static void call_topic(struct call *ret, const struct qstmt *q, const struct bin
 	buf_free(&text);
 }
 
+/* What is not written yet: the database knows the rest. */
+static bool call_figures(struct taker *t, const struct qstmt *q, const struct bind_values *bind,
+	struct call *ret, struct pg_error *err)
+{
+	char *reader;
+	bool ok;
+
+	if (!qstmt_by_time(q))
+		return true;
+	if (!take_text(&reader, qstmt_one(q, QARG_WHOSE), bind, err, "FOR"))
+		return false;
+	ok = figures_put(t->db, ret->queue, reader, &ret->known);
+	mem_free(reader);
+	if (!ok)
+		pg_error_set(err, "53200", "out of memory");
+	return ok;
+}
+
 bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values *bind,
 	struct call *ret, struct pg_error *err)
 {
@@ -228,12 +247,11 @@ bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values 
 	ret->in_rows = names_queues(q);
 	ret->no_ends = q->verb->id == QVERB_PUBLISH;
 	ret->fails = q->verb->id == QVERB_FAIL;
-	if ((q->verb->id == QVERB_WORKERS && !known_put(t, ret->queue, &ret->known)) ||
-		(qstmt_by_time(q) && !figures_put(t->db, ret->queue, &ret->known))) {
+	if (q->verb->id == QVERB_WORKERS && !known_put(t, ret->queue, &ret->known)) {
 		pg_error_set(err, "53200", "out of memory");
 		return false;
 	}
-	return true;
+	return call_figures(t, q, bind, ret, err);
 }
 
 bool call_describe(const struct qstmt *q, struct call *ret, struct pg_error *err)
@@ -346,16 +364,20 @@ static void count_ended(struct taker *t, const char *token, const struct qstmt *
 	bool done = q->verb->id == QVERB_DONE;
 	usec_t since = 0;
 	struct tally *tally = lease_finish(t, token, done, in_tx, &since);
-	struct figures *f;
 
 	if (tally == NULL && done && since == 0)
 		tally = head_tally(t->db, token_number(token));
-	if (tally == NULL || q->verb->id == QVERB_RELEASE)
+	if (q->verb->id == QVERB_RELEASE)
 		return;
-	f = count_in(t, tally, in_tx);
-	f->n[FIGURE_DONE] += done;
-	if (since != 0)
-		figures_ran(f, (int64_t)(loop_now() - since));
+	for (; tally != NULL; tally = tally->whole) {
+		struct figures *f = count_in(t, tally, in_tx);
+
+		f->n[FIGURE_DONE] += done;
+		if (tally->whole != NULL && q->verb->id == QVERB_FAIL)
+			f->n[FIGURE_FAILED]++; /* those of the stream: count_jobs_failed() */
+		if (since != 0)
+			figures_ran(f, (int64_t)(loop_now() - since));
+	}
 }
 
 /* Does it change which queues run by themselves? Perhaps: the words are looked for as the names of options. */

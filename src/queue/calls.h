@@ -317,9 +317,10 @@
 	/* by the system session, from the queue, stream or subscription behind this number */ \
 	CALL(GAUGES_STEP, "SELECT " ROW_GAUGES(CALL_NAME, ", ") ", number FROM queue._gauges(%d, NULL, %d, %d)", , \
 		ROW_GAUGES(COL, ) COL(number, INT4)) \
-	/* when (seconds since 1970), by which proxy; queues, and of each what enum figure says (figures.h) */ \
-	CALL(FIGURES, "SELECT queue FROM queue._counted($1, $2, $3, $4, $5) AS queue", \
-		PARAM(INT8) PARAM(INT4) PARAM(TEXT_ARRAY) PARAM(INT8_ARRAY) PARAM(BOOL), COL(queue, TEXT)) \
+	/* when (seconds since 1970), by which proxy; queues, or streams with subscriptions, and of each what enum figure says \
+	 * (figures.h) */ \
+	CALL(FIGURES, "SELECT nth FROM queue._counted($1, $2, $3, $4, $5, $6) AS nth", \
+		PARAM(INT8) PARAM(INT4) PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY) PARAM(INT8_ARRAY) PARAM(BOOL), COL(nth, INT4)) \
 	CALL(HELD, "SELECT about, name, substring(value FROM '^for [^,]*|^[0-9]+ transactions back') AS since, hint " \
 		"FROM queue._holders('10 min', '10 min') WHERE NOT ok LIMIT 1", , \
 		COL(about, TEXT) COL(name, TEXT) COL(since, TEXT) COL(hint, TEXT))

@@ -8,6 +8,7 @@
 #include "queue_int.h"
 
 #define TALLIES_MAX 10000 /* of a database: queues beyond are not counted one by one */
+#define PARTS_MAX   1000  /* of a stream: nor subscriptions */
 
 static struct {
 	struct queue_stat_verb verbs[QVERB_COUNT];
@@ -37,22 +38,38 @@ void queue_stat_each_verb(void (*fn)(const struct queue_stat_verb *st, void *arg
 
 /* --- of each queue --- */
 
-struct tally *count_get(struct qdb *db, const char *queue)
+static struct tally *get(struct tally **all, unsigned max, const char *name)
 {
 	struct tally *t;
 
-	HASH_FIND_STR(db->tallies, queue, t);
-	if (t != NULL || HASH_COUNT(db->tallies) >= TALLIES_MAX)
+	HASH_FIND_STR(*all, name, t);
+	if (t != NULL || HASH_COUNT(*all) >= max)
 		return t;
 	t = mem_zalloc(sizeof(*t));
 	if (t == NULL)
 		return NULL;
-	util_strlcpy(t->queue, queue, sizeof(t->queue));
-	HASH_ADD_STR(db->tallies, queue, t);
+	util_strlcpy(t->name, name, sizeof(t->name));
+	HASH_ADD_STR(*all, name, t);
 	if (t->hh.tbl != NULL)
 		return t;
 	mem_free(t);
 	return NULL;
+}
+
+struct tally *count_get(struct qdb *db, const char *queue)
+{
+	return get(&db->tallies, TALLIES_MAX, queue);
+}
+
+struct tally *count_part(struct tally *whole, const char *subscription)
+{
+	struct tally *t;
+
+	ASSERT(whole->whole == NULL && strlen(subscription) <= SUBSCRIPTION_MAX);
+	t = get(&whole->parts, PARTS_MAX, subscription);
+	if (t != NULL)
+		t->whole = whole;
+	return t;
 }
 
 void count_jobs_failed(
@@ -70,12 +87,15 @@ void count_jobs_failed(
 		count_in(t, count_get(t->db, at), in_tx)->n[FIGURE_DEAD]++;
 }
 
-const struct tally *count_of(const struct qdb *db, const char *queue)
+const struct tally *count_of(const struct qdb *db, const char *queue, const char *subscription)
 {
-	struct tally *t;
+	struct tally *t, *part;
 
 	HASH_FIND_STR(db->tallies, queue, t);
-	return t;
+	if (t == NULL || subscription == NULL)
+		return t;
+	HASH_FIND_STR(t->parts, subscription, part);
+	return part;
 }
 
 struct tally *count_used(struct qdb *db, const char *queue, bool dropped)
@@ -86,8 +106,11 @@ struct tally *count_used(struct qdb *db, const char *queue, bool dropped)
 	if (t == NULL)
 		return NULL;
 	t->dropped = dropped;
-	if (dropped)
+	if (dropped) {
 		t->now = (struct figures){0};
+		for (struct tally *part = t->parts; part != NULL; part = part->hh.next)
+			part->now = (struct figures){0};
+	}
 	return t;
 }
 
@@ -157,15 +180,22 @@ void count_waitq_ended(struct qdb *db, const char *queue, const struct waitq_cou
 	t->waitqs.handed += n->handed;
 }
 
-void count_free(struct qdb *db)
+static void free_all(struct tally **all)
 {
 	struct tally *t, *tmp;
 
-	CHECK_QDB(db);
-	HASH_ITER (hh, db->tallies, t, tmp) {
-		HASH_DEL(db->tallies, t);
+	HASH_ITER (hh, *all, t, tmp) {
+		HASH_DEL(*all, t);
 		mem_free(t);
 	}
+}
+
+void count_free(struct qdb *db)
+{
+	CHECK_QDB(db);
+	for (struct tally *t = db->tallies; t != NULL; t = t->hh.next)
+		free_all(&t->parts);
+	free_all(&db->tallies);
 }
 
 void queue_stat_each_failed(
@@ -174,5 +204,5 @@ void queue_stat_each_failed(
 	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
 		for (const struct tally *t = db->tallies; t != NULL; t = t->hh.next)
 			if (t->failed > 0)
-				fn(db->name, t->queue, t->failed, arg);
+				fn(db->name, t->name, t->failed, arg);
 }

@@ -8,6 +8,7 @@
 #include "base/names.h"
 #include "figures.h"
 #include "queue_int.h"
+#include "stream.h"
 
 /* gauge.c */
 MUST_CHECK bool gauge_start(void);
@@ -19,7 +20,7 @@ struct waitq_counts {
 	uint64_t wakes, fetches, handed;
 };
 
-/* What is known of a queue since the start. */
+/* What is known of a queue since the start; or of a stream, and of a subscription of it. */
 struct tally {
 	UT_hash_handle hh;
 	uint64_t failed;
@@ -27,7 +28,9 @@ struct tally {
 	struct waitq_counts waitqs;   /* of those that have ended */
 	bool dropped;
 	struct figures now; /* what was not written yet (figures.c) */
-	char queue[QSTMT_QUEUE_MAX + 1];
+	struct tally *whole; /* of a subscription: that of its stream */
+	struct tally *parts; /* of a stream: its subscriptions */
+	char name[SUBSCRIPTION_MAX + 1];
 };
 
 /* count.c: what was done */
@@ -39,11 +42,14 @@ void count_jobs_failed(struct taker *t, const struct names *names, const struct 
 struct tally *count_used(struct qdb *db, const char *queue, bool dropped);
 struct tally *count_served(struct qdb *db, const char *queue, unsigned jobs);
 struct tally *count_get(struct qdb *db, const char *queue); /* makes it; NULL: memory, or too many */
+/* Of this subscription: beside those of its stream, so what happens there counts in both. */
+struct tally *count_part(struct tally *whole, const char *subscription);
 /* Where what the taker does there is to be counted: what is in a transaction counts with its commit. Never NULL. */
 struct figures *count_in(struct taker *t, struct tally *tally, bool in_tx);
 void count_tx_ended(struct taker *t, bool committed);
 void count_waitq_ended(struct qdb *db, const char *queue, const struct waitq_counts *n);
-const struct tally *count_of(const struct qdb *db, const char *queue); /* NULL: nothing happened */
+/* NULL: nothing happened. subscription: of this one, or NULL. */
+const struct tally *count_of(const struct qdb *db, const char *queue, const char *subscription);
 void count_free(struct qdb *db);
 
 #endif

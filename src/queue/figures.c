@@ -25,7 +25,9 @@
 struct entry {
 	struct entry *next;
 	struct figures f;
+	int64_t nth; /* in the statement under way */
 	char queue[QSTMT_QUEUE_MAX + 1];
+	char subscription[SUBSCRIPTION_MAX + 1]; /* empty: of all */
 };
 
 /* What is being written of a database. */
@@ -72,18 +74,28 @@ static void entries_free(struct figuring *g)
 }
 
 /* Without memory it stays where it is, and is written later. */
+static void collect_one(struct figuring *g, struct tally *t)
+{
+	const struct tally *whole = t->whole != NULL ? t->whole : t;
+	struct entry *e = is_empty(&t->now) ? NULL : mem_zalloc(sizeof(*e));
+
+	if (e == NULL)
+		return;
+	e->f = t->now;
+	t->now = (struct figures){0};
+	util_strlcpy(e->queue, whole->name, sizeof(e->queue));
+	if (t != whole)
+		util_strlcpy(e->subscription, t->name, sizeof(e->subscription));
+	e->next = g->entries;
+	g->entries = e;
+}
+
 static void collect(struct figuring *g)
 {
 	for (struct tally *t = g->db->tallies; t != NULL; t = t->hh.next) {
-		struct entry *e = is_empty(&t->now) ? NULL : mem_zalloc(sizeof(*e));
-
-		if (e == NULL)
-			continue;
-		e->f = t->now;
-		t->now = (struct figures){0};
-		util_strlcpy(e->queue, t->queue, sizeof(e->queue));
-		e->next = g->entries;
-		g->entries = e;
+		collect_one(g, t);
+		for (struct tally *part = t->parts; part != NULL; part = part->hh.next)
+			collect_one(g, part);
 	}
 }
 
@@ -92,6 +104,8 @@ static void put_back(struct figuring *g)
 	for (const struct entry *e = g->entries; e != NULL; e = e->next) {
 		struct tally *t = count_get(g->db, e->queue);
 
+		if (t != NULL && e->subscription[0] != '\0')
+			t = count_part(t, e->subscription);
 		if (t != NULL)
 			figures_add(&t->now, &e->f);
 	}
@@ -114,11 +128,14 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct figuring *g = arg;
 	struct wire_col c = wire_row_value(body, len);
+	int64_t nth;
 
+	if (!wire_col_number(&c, &nth))
+		return;
 	for (struct entry **p = &g->entries; *p != NULL; p = &(*p)->next) {
 		struct entry *e = *p;
 
-		if (!wire_col_is(&c, e->queue))
+		if (e->nth != nth)
 			continue;
 		*p = e->next;
 		mem_free(e);
@@ -140,18 +157,23 @@ static void on_done(void *arg, const struct pg_error *err)
 	write_next(g);
 }
 
-static void put_entries(const struct figuring *g, struct buf *names, struct buf *figures)
+static void put_entries(
+	const struct figuring *g, struct buf *names, struct buf *subs, struct buf *figures)
 {
 	size_t at_names = array_begin(names, OID_TEXT, false);
+	size_t at_subs = array_begin(subs, OID_TEXT, true);
 	size_t at_figures = array_begin(figures, OID_INT8, false);
 	int n = 0;
 
-	for (const struct entry *e = g->entries; e != NULL; e = e->next, n++) {
+	for (struct entry *e = g->entries; e != NULL; e = e->next) {
+		e->nth = ++n;
 		array_put_text(names, e->queue);
+		array_put_text(subs, e->subscription[0] != '\0' ? e->subscription : NULL);
 		for (int i = 0; i < FIGURES; i++)
 			array_put_i64(figures, e->f.n[i]);
 	}
 	array_end(names, at_names, n);
+	array_end(subs, at_subs, n);
 	array_end(figures, at_figures, n * FIGURES);
 }
 
@@ -159,10 +181,11 @@ static bool write_as(struct figuring *g, struct agent *agent)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
 	struct pool *pool = pooler_find_pool(g->db->name, agent->user);
-	struct buf names = BUF_INIT, figures = BUF_INIT;
+	struct buf names = BUF_INIT, subs = BUF_INIT, figures = BUF_INIT;
 	char at[24], proxy[16];
-	struct bind_param params[5] = {{.data = (const uint8_t *)at},
-		{.data = (const uint8_t *)proxy}, {.format = 1}, {.format = 1}, {.len = 1}};
+	struct bind_param params[6] = {{.data = (const uint8_t *)at},
+		{.data = (const uint8_t *)proxy}, {.format = 1}, {.format = 1}, {.format = 1},
+		{.len = 1}};
 	struct task_spec spec = call_task(CALL_FIGURES, params, &ops, g);
 	bool ok;
 
@@ -170,16 +193,19 @@ static bool write_as(struct figuring *g, struct agent *agent)
 	g->folds = agent->folded_at == 0 || loop_now() - agent->folded_at >= FOLD_EVERY * USEC_SEC;
 	params[0].len = snprintf(at, sizeof(at), "%lld", (long long)g->at);
 	params[1].len = snprintf(proxy, sizeof(proxy), "%d", (int)registry_stamp(g->db));
-	put_entries(g, &names, &figures);
+	put_entries(g, &names, &subs, &figures);
 	params[2].data = names.data;
 	params[2].len = (int32_t)names.len;
-	params[3].data = figures.data;
-	params[3].len = (int32_t)figures.len;
-	params[4].data = (const uint8_t *)(g->folds ? "t" : "f");
+	params[3].data = subs.data;
+	params[3].len = (int32_t)subs.len;
+	params[4].data = figures.data;
+	params[4].len = (int32_t)figures.len;
+	params[5].data = (const uint8_t *)(g->folds ? "t" : "f");
 	g->agent = agent;
-	ok = pool != NULL && !buf_failed(&names) && !buf_failed(&figures) &&
+	ok = pool != NULL && !buf_failed(&names) && !buf_failed(&subs) && !buf_failed(&figures) &&
 	     task_submit(pool, &spec) != NULL;
 	buf_free(&names);
+	buf_free(&subs);
 	buf_free(&figures);
 	return ok;
 }
@@ -253,15 +279,16 @@ void figures_ending(void)
 
 /* --- reading --- */
 
-bool figures_put(const struct qdb *db, const char *queue, struct buf *out)
+bool figures_put(const struct qdb *db, const char *queue, const char *subscription, struct buf *out)
 {
-	const struct tally *t = count_of(db, queue);
+	const struct tally *t = count_of(db, queue, subscription);
 	struct figures f = t != NULL ? t->now : (struct figures){0};
 	struct buf text = BUF_INIT;
 
 	for (const struct entry *e = db->figuring != NULL ? db->figuring->entries : NULL; e != NULL;
 		e = e->next)
-		if (strcmp(e->queue, queue) == 0)
+		if (strcmp(e->queue, queue) == 0 &&
+			strcmp(e->subscription, subscription != NULL ? subscription : "") == 0)
 			figures_add(&f, &e->f);
 	buf_printf(&text, "{%lld", (long long)wall_clock());
 	for (int i = 0; i < FIGURES; i++)

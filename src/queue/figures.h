@@ -55,8 +55,9 @@ static inline void figures_add(struct figures *to, const struct figures *more)
 }
 
 /* What is counted and not written yet, as QUEUE STATS ... BY tells the function that answers it: in hexadecimal digits.
- * false: memory. */
-MUST_CHECK bool figures_put(const struct qdb *db, const char *queue, struct buf *out);
+ * subscription: of this one, or NULL. false: memory. */
+MUST_CHECK bool figures_put(
+	const struct qdb *db, const char *queue, const char *subscription, struct buf *out);
 
 MUST_CHECK bool figures_start(void);
 void figures_stop(void);

@@ -336,9 +336,15 @@ static struct taker *reader_end(struct park *p)
 static void lease(struct reader *w)
 {
 	struct tally *tally = count_get(w->db, w->args.queues[0]);
+	struct tally *part = tally != NULL ? count_part(tally, w->name) : NULL;
 	struct lease *l;
 
 	count_in(w->taker, tally, false)->n[FIGURE_TAKEN]++;
+	if (part != NULL) {
+		tally = part;
+		part->now.n[FIGURE_TAKEN]++;
+		part->now.n[FIGURE_PUSHED] += w->got.n;
+	}
 	w->taker->answers++;
 	l = lease_add(w->taker, 0, w->got.token, w->args.queues[0], LEASE_AUTO, true);
 	if (l == NULL)

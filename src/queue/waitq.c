@@ -352,7 +352,7 @@ static struct queue_stat_queue stat_of(
 	const struct qdb *db, const struct waitq *r, const struct tally *t)
 {
 	struct queue_stat_queue st = {.database = db->name,
-		.queue = r != NULL ? r->name : t->queue,
+		.queue = r != NULL ? r->name : t->name,
 		.system = system_state(db),
 		.next_due_us = -1};
 
@@ -380,14 +380,14 @@ void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *a
 {
 	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next) {
 		for (const struct waitq *r = db->waitqs; r != NULL; r = r->hh.next) {
-			struct queue_stat_queue st = stat_of(db, r, count_of(db, r->name));
+			struct queue_stat_queue st = stat_of(db, r, count_of(db, r->name, NULL));
 
 			fn(&st, arg);
 		}
 		for (const struct tally *t = db->tallies; t != NULL; t = t->hh.next) {
 			struct queue_stat_queue st = stat_of(db, NULL, t);
 
-			if (!t->dropped && waitq_find(db, t->queue) == NULL)
+			if (!t->dropped && waitq_find(db, t->name) == NULL)
 				fn(&st, arg);
 		}
 	}

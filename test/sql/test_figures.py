@@ -11,9 +11,11 @@ def q(db):
     return db
 
 
-def counted(session, names, figures, ago="0", folds=False):
-    return session.column("SELECT queue._counted((extract(epoch FROM now() - %s::interval))::int8, 7, %s::text[], %s::int8[], %s)",
-                          ago, names, figures, folds)
+def counted(session, names, figures, ago="0", folds=False, subs=None):
+    """Of which no more is to be said."""
+    done = session.column("SELECT queue._counted((extract(epoch FROM now() - %s::interval))::int8, 7, %s::text[], %s::text[], %s::int8[], %s)",
+                          ago, names, subs or [None] * len(names), figures, folds)
+    return [names[i - 1] for i in done]
 
 
 def total(session, by="day", last=400, q="q"):
@@ -75,7 +77,7 @@ def test_of_a_stream(q):
     q.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
     bob = q.connect("bob")
     bob.fails("42501", "SELECT * FROM queue.stats_by('s', 'day')")
-    assert bob.column("SELECT * FROM queue._counted(0, 0, '{s}', %s, false)", [1] * 11) == []      # another role may
+    assert counted(bob, ["s"], [1] * 11) == []      # another role may
     q.rows("SELECT queue.grant('s', '{push}', '{bob}')")
     counted(bob, ["s"], [3] + NONE[1:])
     counted(bob, ["s"], [4] + NONE[1:], "30 h")
@@ -93,6 +95,44 @@ def test_of_a_stream(q):
     assert q.value("SELECT sum(pushed) FROM queue.stats_by('s', 'day', 200)") == 7
     q.rows("SELECT queue.drop('s')")
     assert q.value("SELECT count(*) FROM queue.figures") == 0
+
+
+def test_of_a_subscription(q):
+    """They are of who may take for it: written, read, put together; and go with it."""
+    bob, root = q.connect("bob"), q.connect("postgres")
+    q.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    q.rows("SELECT queue.grant('s', '{push,subscribe}', '{bob}')")
+    q.rows("SELECT queue.subscribe('a', 's', 'now', '{parallel}', '{3}')")
+    bob.rows("SELECT queue.subscribe('b', 's')")
+
+    def of(session, sub, by="day", last=400):
+        return session.row("SELECT sum(pushed), sum(taken), sum(done), sum(failed) FROM queue.stats_by_for('s', %s, %s, %s)", sub, by, last)
+
+    assert counted(q, ["s", "s", "s"], [5, 2, 2] + NONE[3:] + [9, 2, 1, 1] + NONE[4:] + NONE, subs=[None, "a", "b"]) == ["s", "s"]
+    assert counted(q, ["s"], [1] + NONE[1:], subs=["gone"]) == ["s"]
+    assert counted(bob, ["s", "s"], [1, 1] + NONE[2:] + [4, 1] + NONE[2:], subs=["b", "a"]) == ["s"]
+    assert of(q, "a") == (9, 2, 1, 1) and of(bob, "b") == (1, 1, 0, 0)
+    assert q.row("SELECT sum(pushed), sum(taken) FROM queue.stats_by('s', 'day')") == (5, 2)
+    bob.fails("42501", "SELECT * FROM queue.stats_by_for('s', 'a', 'day')")
+    q.fails("42501", "SELECT * FROM queue.stats_by_for('s', 'b', 'day')")
+    assert bob.column("SELECT DISTINCT subscription FROM queue.figures ORDER BY 1") == ["b", None]
+    bob.fails("42501", "INSERT INTO queue.figures SELECT number, now(), false, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 'a' FROM queue.streams")
+    for sql, state in (("'s', NULL, 'day'", "22004"), ("'s', 'nosuch', 'day'", "42704"), ("'q', 'a', 'day'", "0A000"),
+                       ("'s', 'a', NULL", "22023"), ("'s', 'a', 'week'", "22023"), ("'nosuch', 'a', 'day'", "42P01")):
+        q.fails(state, "SELECT * FROM queue.stats_by_for(%s)" % sql)
+    counted(q, ["s", "s"], [5, 1] + NONE[2:] + [7, 1] + NONE[2:], "30 h", subs=["a", None])
+    counted(q, ["s"], [2, 1] + NONE[2:], "30 h", subs=["a"])
+    counted(q, [], [], folds=True)
+    assert root.value("SELECT count(*) FROM queue.figures WHERE hourly") == 2
+    assert of(q, "a", "hour") == (16, 4, 1, 1)
+    q.rows("SELECT queue.alter_for('s', 'a', '{parallel}', '{1}')")     # other lanes, the same subscription
+    q.rows("SELECT * FROM queue.take_for('s', 'a')")
+    assert root.value("SELECT count(*) FROM queue.subscriptions WHERE name = 'a'") == 1 and of(q, "a") == (16, 4, 1, 1)
+    q.rows("SELECT queue.unsubscribe('a', 's')")
+    q.rows("SELECT queue.subscribe('a', 's')")
+    assert of(q, "a") == (0, 0, 0, 0) and of(bob, "b") == (1, 1, 0, 0)
+    q.rows("SELECT queue.drop('s')")
+    assert root.value("SELECT count(*) FROM queue.figures") == 0
 
 
 def test_rubbish_of_one_spoils_nothing_for_others(q):

@@ -78,6 +78,8 @@ static const struct {
 	{"QUEUE HISTORY 5 ON q", "SELECT * FROM queue.history((5)" T ", ('q')" T ")"},
 	{"QUEUE STATS", "SELECT * FROM queue.stats(NULL" T ")"},
 	{"QUEUE STATS Q", "SELECT * FROM queue.stats(('q')" T ")"},
+	{"QUEUE STATS s FOR Bi BY day", "SELECT * FROM queue._stats_by_for(('s')" T ", ('bi')" T
+					", ('day')" T ", NULL::pg_catalog.int4, NULL" T ")"},
 	{"QUEUE STATS q BY minute LAST $1", "SELECT * FROM queue._stats_by(('q')" T ", ('minute')" T
 					    ", ($1)::pg_catalog.int4, NULL" T ")"},
 	{"QUEUE PUSH q '{\"a\":1}'",

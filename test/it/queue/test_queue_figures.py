@@ -101,7 +101,43 @@ def test_who_may(qbouncer, cluster):
             assert [m.sqlstate for m in other.simple(sql) if m.type == "E"] == ["42501"]
 
 
+def of(c, sub, by="DAY"):
+    row = c.rows("QUEUE STATS s FOR %s BY %s LAST 1" % (sub, by))[-1]
+    return tuple(int(row[n]) for n in COUNTS)
+
+
+def test_of_a_subscription(qbouncer, cluster):
+    """Each has its own, whichever proxy it takes from; pushed is what it was given. They stay when they are written."""
+    db = cluster.createdb(owner="app")
+    one, more = qbouncer(queue_figures="50ms"), qbouncer(queue_figures="1h")
+    with one.wire(db) as c, more.wire(db) as d:
+        for sql in ("CREATE s WITH (kind = stream)", "SUBSCRIBE a TO s", "SUBSCRIBE b TO s WITH (parallel = 2)", "PUSH s '1', '2', '3'"):
+            tag(c, "QUEUE " + sql)
+        first = d.rows("QUEUE TAKE s FOR a LIMIT 2")[0]["token"]
+        assert of(d, "a") == (2, 1, 0, 0, 0) and of(d, "b") == (0, 0, 0, 0, 0)
+        tag(d, "QUEUE FAIL '%s' RETRY IN '0'" % first)
+        tag(d, "BEGIN")
+        tag(d, "QUEUE DONE '%s'" % d.rows("QUEUE TAKE s FOR a WAIT '10s'")[0]["token"])
+        assert of(d, "a") == (4, 2, 0, 1, 0)
+        tag(d, "COMMIT")
+        assert of(d, "a") == (4, 2, 1, 1, 0)
+        assert d.rows("QUEUE STATS s FOR a BY day LAST 1")[0]["max_run"] > "00:00:00"
+        given = c.rows("QUEUE TAKE s FOR b")
+        tag(c, "QUEUE DONE '%s'" % given[0]["token"])
+        wait_for(lambda: of(d, "b") == (len(given), 1, 1, 0, 0), "that the other proxy sees it")
+        assert figures(d, "s") == (3, 3, 2, 1, 0)       # of the stream: all of them
+        tag(d, "QUEUE TAKE s FOR a WAIT '10s'")
+        d.close()
+        more.stop()
+        wait_for(lambda: of(c, "a") == (5, 3, 1, 1, 0), "what it has written at its end")
+        tag(c, "QUEUE UNSUBSCRIBE a FROM s")
+        tag(c, "QUEUE SUBSCRIBE a TO s")
+        assert of(c, "a") == (0, 0, 0, 0, 0)
+
+
 @pytest.mark.parametrize("sql, sqlstate", [
+    ("QUEUE STATS mail FOR a BY DAY", "0A000"), ("QUEUE STATS mail FOR a", "0A000"), ("QUEUE STATS FOR a BY DAY", "22004"),
+    ("QUEUE STATS mail FOR BY DAY", "42601"), ("QUEUE STATS nosuch FOR a BY DAY LAST 3", "42P01"),
     ("QUEUE STATS mail BY WEEK", "22023"), ("QUEUE STATS mail BY DAY LAST 0", "22023"),
     ("QUEUE STATS mail BY DAY LAST 10001", "22023"), ("QUEUE STATS nosuch BY DAY", "42P01"),
     ("QUEUE STATS BY DAY", "22023"), ("QUEUE STATS by BY DAY", "42P01"), ("QUEUE STATS mail LAST 3", "22023"), ("QUEUE STATS mail BY", "42601")])
