@@ -250,7 +250,16 @@ class Rig:
 
     def client(self, pooler, mode, *args, database="tx"):
         """Runs the client program to its end: its figures by name."""
-        return self.run_client(mode, self.target(pooler, database), *args)
+        try:
+            return self.run_client(mode, self.target(pooler, database), *args)
+        except Failed as failed:
+            raise Failed("%s\n%s" % (failed, self._said(pooler))) from None
+
+    def _said(self, pooler):
+        """What the pooler and Postgres had to say last."""
+        with open(os.path.join(self.dir, "%s.log" % pooler.name) if pooler else os.devnull, encoding="utf-8") as log:
+            texts = log.read(), self.cluster.log_text()
+        return "\n".join(line for text in texts for line in text.splitlines()[-20:])
 
     def run_client(self, mode, target, *args):
         """The same with a target of any kind: host, port, two words."""

@@ -98,12 +98,19 @@ int put_cancel(const struct link *l, const struct target *t)
 	return fd;
 }
 
-/* The SQLSTATE of an ErrorResponse; its messages end with a zero byte. */
-static const char *sqlstate_of(const uint8_t *p, const uint8_t *end)
+/* A field of an ErrorResponse, which ends with a zero byte; "": it has none. */
+static const char *field_of(const uint8_t *p, const uint8_t *end, char field)
 {
-	while (p < end && *p && *p != 'C')
+	while (p < end && *p && *p != field)
 		p += strlen((const char *)p) + 1;
 	return p < end && *p ? (const char *)p + 1 : "";
+}
+
+/* What ends the session is never expected. */
+static bool is_expected(const struct seen *seen, const uint8_t *p, const uint8_t *end)
+{
+	return seen->error && strcmp(field_of(p, end, 'V'), "FATAL") != 0 &&
+	       seen->error(seen->arg, field_of(p, end, 'C'));
 }
 
 void error_exit(const uint8_t *p, const uint8_t *end)
@@ -159,8 +166,7 @@ void receive(struct link *l, struct seen *seen)
 		len = ntohl(len);
 		if (l->len - at < (size_t)len + 1)
 			break;
-		if (m[0] == 'E' &&
-			!(seen->error && seen->error(seen->arg, sqlstate_of(m + 5, m + 1 + len))))
+		if (m[0] == 'E' && !is_expected(seen, m + 5, m + 1 + len))
 			error_exit(m + 5, m + 1 + len);
 		if (m[0] == 'K' && len == 12)
 			memcpy(l->key, m + 5, sizeof(l->key));

@@ -121,6 +121,11 @@ def test_an_error_ends_the_client(rig):
         rig.client(None, "read", 1, 1, "SELECT 1 / 0")
 
 
+def test_an_error_comes_with_what_the_pooler_has_said(rig):
+    with rig.pooler("qbouncer") as pooler, pytest.raises(Failed, match="(?s)57014.*started, process"):
+        rig.client(pooler, "read", 1, 1, "DO $$BEGIN RAISE SQLSTATE '57014'; END$$")
+
+
 def test_copy(part):
     rows, _ = part("copy")
     assert [row[""] for row in rows] == ["COPY TO STDOUT", "COPY TO STDOUT", "COPY FROM STDIN"]
