@@ -139,6 +139,16 @@ need_build() {
 	have_build="$have_build $1"
 }
 
+# Each of thousands of tests makes a database, which nobody needs afterwards: in memory, where there is room for them.
+postgres_in_memory() {
+	[ -z "${QB_PG_DIR:-}" ] && [ -w /dev/shm ] || return 0
+	room=$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 && $1 == "tmpfs" { print $4 }')
+	memory=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo 2>/dev/null)
+	[ "${room:-0}" -ge 6000 ] && [ "${memory:-0}" -ge 8000 ] || return 0
+	QB_PG_DIR=/dev/shm
+	export QB_PG_DIR
+}
+
 # --- parts ----------------------------------------------------------------------------------------
 
 part_lint() {
@@ -442,6 +452,7 @@ done
 install_packages "$@"
 case " $* " in *' drivers '*) drivers_packages ;; esac
 find_postgres || pg_bin=''
+postgres_in_memory
 before=$(postgres_version "$pg_bin")
 for part; do
 	head_line "$part"

@@ -72,7 +72,7 @@ class Rig:
         self.unix = unix
         self.prepares = False # pgbouncer, in transaction pooling
         self.running = []
-        self.cluster = Cluster(settings=POSTGRES)
+        self.cluster = Cluster(settings=POSTGRES, folder="/tmp")
         self.dir = tempfile.mkdtemp(prefix="qbbench", dir="/tmp")
         os.chmod(self.dir, 0o755)
         self.owner = None

@@ -11,7 +11,8 @@ Entry points: Cluster (start, stop, dsn, conninfo, createdb, dropdb, psql, log_t
 Environment: QB_PG_BIN names the directory of initdb and postgres; without it the newest one under
 /usr/lib/postgresql is taken, or the one in PATH. Started by root, Postgres runs as user postgres
 (QB_PG_USER names another one), otherwise as whoever runs the test. The superuser of the cluster
-is always called "postgres". Everything is removed at the end of the process.
+is always called "postgres". Everything is removed at the end of the process. QB_PG_DIR is where the directories
+of clusters are made, /tmp if it is not set; test/run.sh takes /dev/shm if there is room.
 """
 
 import atexit
@@ -37,6 +38,7 @@ DEFAULTS = {
     "synchronous_commit": "on",
     "shared_buffers": "64MB",
     "max_connections": "120",
+    "max_wal_size": "256MB",
     "listen_addresses": "127.0.0.1",
     "autovacuum": "on",
     "log_min_messages": "warning",
@@ -82,13 +84,15 @@ def free_port():
 class Cluster:
     """One cluster: directory, port, postmaster. start() and stop() may be called repeatedly."""
 
-    def __init__(self, settings=None, hba=None, keep=False):
+    def __init__(self, settings=None, hba=None, keep=False, folder=None):
         """settings: postgresql.conf values over DEFAULTS; hba: lines that stand before the
-        trust lines; keep: leave the directory behind (to look at a failure)."""
+        trust lines; keep: leave the directory behind (to look at a failure); folder: where it is,
+        whatever QB_PG_DIR says."""
         self.bin = pg_bin()
         self.settings = dict(DEFAULTS, **(settings or {}))
         self.hba = list(hba or [])
         self.keep = keep
+        self.folder = folder or os.environ.get("QB_PG_DIR", "/tmp")
         self.port = None
         self.dir = None
         self.running = False
@@ -209,7 +213,7 @@ class Cluster:
     # -- inside ----------------------------------------------------------------------------
 
     def _init(self):
-        self.dir = tempfile.mkdtemp(prefix="qbpg", dir="/tmp")
+        self.dir = tempfile.mkdtemp(prefix="qbpg", dir=self.folder)
         atexit.register(self.remove)
         self._owner = None
         if os.geteuid() == 0:
@@ -262,7 +266,7 @@ class Standby(Cluster):
         self.port = primary.port
 
     def _init(self):
-        self.dir = tempfile.mkdtemp(prefix="qbpg", dir="/tmp")
+        self.dir = tempfile.mkdtemp(prefix="qbpg", dir=self.folder)
         self._owner = self.primary._owner
         if self._owner:
             entry = pwd.getpwnam(self._owner)
