@@ -391,12 +391,13 @@ DECLARE
 	counting CONSTANT text := $sql$, count(*) FILTER (WHERE state = 'dead')$sql$;
 	change CONSTANT text := $sql$
 		state = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN 'dead'
-			WHEN $5 <= interval '0' OR $9 AND again AND $5 IS NULL AND (run_at > clock_timestamp()) IS NOT TRUE THEN 'ready'
+			WHEN again AND run_at > clock_timestamp() THEN 'later'
+			WHEN $5 <= interval '0' OR $9 AND again AND $5 IS NULL THEN 'ready'
 			ELSE 'later' END,
 		position = DEFAULT,
 		run_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN run_at
-			WHEN $9 AND again AND $5 IS NULL THEN greatest(run_at, clock_timestamp())
-			ELSE clock_timestamp() + coalesce($5, queue._pause($6, failures + 1)) END,
+			ELSE greatest(CASE WHEN again THEN run_at END, clock_timestamp() + CASE WHEN $9 AND again AND $5 IS NULL THEN interval '0'
+				ELSE coalesce($5, queue._pause($6, failures + 1)) END) END,
 		ended_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN clock_timestamp() END,
 		history = queue._remember(history, $8, attempt, worker, taken_at, clock_timestamp(), 'failed', $7),
 		again = NULL, failures = failures + 1, error = $7, failed_at = clock_timestamp(),
@@ -427,7 +428,7 @@ BEGIN
 		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN	-- behind others of their group (lot.sql)
 			behind := queue._lot_open(cfg, part.ids, part.tokens, still);
 			IF cardinality(behind) > 0 THEN
-				EXECUTE queue._set_held(cfg.name, replace(change, 'WHEN $5 <=', 'WHEN state = ''blocked'' THEN state WHEN $5 <='),
+				EXECUTE queue._set_held(cfg.name, replace(change, 'WHEN again AND', 'WHEN state = ''blocked'' THEN state WHEN again AND'),
 					told => counting) INTO behind, more
 					USING part.ids, part.tokens,
 						coalesce(final, false) OR (cfg.retry_kind = 'none' AND retry_in IS NULL),
@@ -446,7 +447,7 @@ END
 $$;
 
 -- A released job keeps its place: it is the next one again, as if it had not been taken. With
--- a delay it gets a new place when its time comes.
+-- a delay it gets a new place when its time comes. One that was pushed again while it ran (key.sql) runs once, as if it had waited.
 CREATE OR REPLACE FUNCTION queue._release(jobs text[], delay interval, notify bool)
 RETURNS SETOF text
 LANGUAGE plpgsql
@@ -470,10 +471,9 @@ BEGIN
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
 		EXECUTE queue._set_held(cfg.name, $sql$
-				state = CASE WHEN $3 > interval '0' THEN 'later' ELSE 'ready' END,
-				run_at = CASE WHEN again AND ($3 > interval '0') IS NOT TRUE THEN run_at	-- the next run's
-					ELSE clock_timestamp() + greatest($3, interval '0') END,
-				attempt = attempt - 1, spent = coalesce(spent, 0) + 1, token = NULL, lease_until = NULL
+				state = CASE WHEN $3 > interval '0' OR again AND run_at > clock_timestamp() THEN 'later' ELSE 'ready' END,
+				run_at = greatest(CASE WHEN again THEN run_at END, clock_timestamp() + greatest($3, interval '0')),
+				attempt = attempt - 1, spent = coalesce(spent, 0) + 1, again = NULL, token = NULL, lease_until = NULL
 			$sql$) INTO still USING part.ids, part.tokens, delay;
 		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
 			still := still || queue._lot_release(cfg, part.ids, part.tokens, still, delay);
@@ -571,13 +571,12 @@ BEGIN
 				RETURNING *
 			) %2$s, job AS (
 				UPDATE %1$s SET
-					state = CASE WHEN %3$s THEN 'dead' WHEN %4$s THEN 'later' ELSE 'ready' END,
+					state = CASE WHEN %3$s THEN 'dead' WHEN %4$s OR again AND run_at > clock_timestamp() THEN 'later' ELSE 'ready' END,
 					ended_at = CASE WHEN %3$s THEN clock_timestamp() END,
-					run_at = CASE WHEN %3$s OR again AND NOT $3 THEN run_at WHEN %4$s
-						THEN clock_timestamp() + queue._pause($7, failures + 1)
-						ELSE clock_timestamp() END,
+					run_at = CASE WHEN %3$s THEN run_at WHEN %4$s THEN clock_timestamp() + queue._pause($7, failures + 1)
+						ELSE greatest(CASE WHEN again THEN run_at END, clock_timestamp()) END,
 					losses = CASE WHEN $8 THEN coalesce(losses, 0::int2) + 1::int2 ELSE losses END,
-					again = CASE WHEN NOT $3 THEN again END,
+					again = NULL,
 					attempt = CASE WHEN $3 THEN attempt ELSE attempt - 1 END,
 					spent = CASE WHEN $3 THEN spent ELSE coalesce(spent, 0) + 1 END,
 					failures = CASE WHEN $3 THEN failures + 1 ELSE failures END,

@@ -46,6 +46,7 @@ BEGIN
 				CASE WHEN left(token, 1) = 'x' THEN NULL
 					WHEN again IS NULL AND attempt >= CASE WHEN %2$s < 0 THEN -%2$s
 						ELSE coalesce(max_attempts, %2$s) END THEN 'dead'
+					WHEN again AND run_at > %1$s THEN 'later'
 					ELSE 'ready' END
 			WHEN state IN ('ready', 'later') AND expires_at <= %1$s THEN %3$s
 			WHEN state = 'later' AND run_at <= %1$s THEN 'ready'
@@ -316,7 +317,7 @@ BEGIN
 		'failures', format('failures + coalesce(%s, false)::int4', over),
 		'error', format('CASE WHEN %s THEN %s ELSE error END', over, queue._why_over(longest)),
 		'failed_at', format('CASE WHEN %s THEN lease_until ELSE failed_at END', over),
-		'run_at', format('nullif(CASE WHEN %s THEN lease_until ELSE run_at END, ''infinity'')', over),
+		'run_at', format('nullif(CASE WHEN %s THEN greatest(CASE WHEN again THEN run_at END, lease_until) ELSE run_at END, ''infinity'')', over),
 		'lease_until', format('CASE WHEN %s THEN NULL ELSE lease_until END', over),
 		'ended_at', format('CASE WHEN %s AND %s = ''dead'' THEN lease_until ELSE ended_at END', over, now_is)] || other);
 END

@@ -6,7 +6,8 @@
 --   rerun    one that is being worked on runs once more when it has ended
 --   error    23505
 -- With FOR the key stays taken for so long, also when the job has ended (group.sql); a push with this key is none then.
--- A job that is leased and replaced runs once more too: its worker has the old payload.
+-- A job that is leased and replaced runs once more too: its worker has the old payload. However that run ends (finish.sql,
+-- take.sql), "again" ends with it, and it does not begin before the time that it was given.
 
 -- ended: it has the key by FOR alone.
 CREATE OR REPLACE FUNCTION queue._key_taken(q text, k text, id int8, ended bool) RETURNS void
@@ -154,7 +155,7 @@ BEGIN
 				-- it keeps its place if it can. A new one is the column's default, for which nobody
 				-- needs a right on the sequence, as for nextval()
 				UPDATE @table@ SET run_at = coalesce(start, run_at), headers = head, payload = body::@type@,
-						expires_at = until, max_attempts = most, failures = 0, attempt = 0, again = NULL,
+						expires_at = until, max_attempts = most, failures = 0, losses = NULL, attempt = 0, again = NULL,
 						spent = nullif(coalesce(spent, 0) + attempt, 0), version = coalesce(newer, version)
 					WHERE id = old AND key = k AND state = first AND priority = prio AND (newer <= version) IS NOT TRUE
 					RETURNING id INTO new;
@@ -171,6 +172,7 @@ BEGIN
 							spent = CASE WHEN state = 'leased' THEN spent
 								ELSE nullif(coalesce(spent, 0) + attempt, 0) END,
 							failures = CASE WHEN state = 'leased' THEN failures ELSE 0 END,
+							losses = CASE WHEN state = 'leased' THEN losses END,
 							version = coalesce(newer, version)
 						WHERE id = old AND key = k AND state <> 'dead' AND (newer <= version) IS NOT TRUE RETURNING id INTO new;
 				END IF;

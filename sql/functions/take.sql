@@ -29,9 +29,9 @@ BEGIN
 			LIMIT $1 FOR UPDATE SKIP LOCKED),
 		gone AS (DELETE FROM %1$s USING due WHERE id = due_id AND over RETURNING *) %2$s,
 		job AS (UPDATE %1$s SET
-			state = CASE WHEN dead THEN 'dead' ELSE 'ready' END,
+			state = CASE WHEN dead THEN 'dead' WHEN again AND run_at > $3 THEN 'later' ELSE 'ready' END,
 			position = DEFAULT,
-			run_at = coalesce(lease_until, run_at),
+			run_at = greatest(CASE WHEN again THEN run_at END, coalesce(lease_until, run_at)),
 			lease_until = NULL,
 			token = NULL,
 			again = NULL,

@@ -47,6 +47,10 @@ FAULTS = {
     "a kept key does not remember IF NEWER of the next job": ("keys", [
         ("SET job = ours, version = newer", "SET job = ours")]),
     "a kept key forgets FOR": ("keys", [("VALUES (@n@, k, moment + keep, ours", "VALUES (@n@, k, moment, ours")]),
+    "RELEASE leaves it to run once more": ("keys", [("spent = coalesce(spent, 0) + 1, again = NULL, token", "spent = coalesce(spent, 0) + 1, token")]),
+    "RELEASE does not know the time of REPLACE": ("keys", [
+        ("CASE WHEN $3 > interval '0' OR again AND run_at > clock_timestamp() THEN", "CASE WHEN $3 > interval '0' THEN")]),
+    "FAIL does not know the time of REPLACE": ("keys", [("\t\t\tWHEN again AND run_at > clock_timestamp() THEN 'later'\n", "")]),
     "max_length does not count what is blocked": ("lengths", [
         ("""UNION ALL (SELECT 1 FROM @table@ WHERE state = 'blocked' ORDER BY "group", id LIMIT most + 1)\n""", "")]),
     "drop_oldest does not count what is blocked": ("lengths", [

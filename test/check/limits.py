@@ -224,7 +224,7 @@ class Limited(Program):
     """A program is about one of these, so that much happens there: the seed says which, in turn."""
 
     subjects = {
-        "keys": [("push_keyed", 40), ("take_keyed", 15), ("grow_older", 3)],
+        "keys": [("push_keyed", 40), ("take_keyed", 15), ("grow_older", 3), ("push_running", 15)],
         "lengths": [("push_many", 30), ("push_keyed", 5), ("push_in_parts", 8), ("alter_queue", 10)],
         "limits": [("push_limited", 25), ("take_limited", 30), ("finish_limited", 25), ("wait_limited", 20), ("grow_older", 10),
                    ("alter_queue", 14)],
@@ -445,6 +445,20 @@ class Limited(Program):
             old = self.state.with_key(tx, p.queue, p.key)
             if old is not None and (not self.state.is_free(tx, old) or (old.group and p.is_late())):
                 return
+        self.tell(c, tx, p)
+
+    def push_running(self, c):
+        """The key of one that runs: it is to run once more, at once or later."""
+        tx = self.tx(c)
+        rows = [r for r in self.state.view(tx).values()
+                if r.state == "leased" and r.key and not r.cancelled and self.state.is_free(tx, r)]
+        p = self.wish(tx, self.random.choice(rows).queue) if rows else None
+        if p is None:
+            return
+        row = self.random.choice([r for r in rows if r.queue == p.queue])
+        p.key, p.policy, p.newer = row.key, self.random.choice(("REPLACE", "REPLACE", "RERUN")), None
+        p.n, p.keep, p.group, p.expires, p.no_delay = 1, 0, row.group, None, False
+        p.later = self.random.random() < 0.5
         self.tell(c, tx, p)
 
     def push_limited(self, c):

@@ -293,8 +293,8 @@ class Program(Pushes, Looks, Waits):
             row.token = None
             if verb == "RELEASE":
                 row.attempt -= 1
-                row.state = "later" if "DELAY" in more else "ready"
-                row.delayed |= "DELAY" in more
+                row.delayed |= "DELAY" in more        # so it is of one that was replaced by one with a time
+                row.state, row.again = "later" if row.delayed else "ready", False
                 continue
             row.failures += 1
             row.position = self.state.place()
@@ -303,7 +303,7 @@ class Program(Pushes, Looks, Waits):
                 dead.append(row)
                 row.state, row.died = "dead", row.position
             else:
-                row.delayed = "'0'" not in more
+                row.delayed |= "'0'" not in more
                 row.state = "later" if row.delayed else "ready"
             row.again = False
         for row in dead:

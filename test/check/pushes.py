@@ -166,6 +166,7 @@ class Pushes:
             self.late.add(p.queue)
         if not leased:
             row.attempt = row.failures = 0
+            row.lost = False
         return [row]
 
     def words(self, p):

@@ -329,15 +329,13 @@ class State:
             else:
                 row = self.change(tx, row)
                 over = row.is_last_attempt() and error is not None
-                row.state, row.token = "ready", None
                 if error is None:
                     row.attempt -= 1
                 else:
-                    row.delayed = row.lost and not row.again
-                    if row.delayed and not over:
-                        row.state = "later"
-                    row.error, row.again, row.lost = error, False, True
+                    row.delayed |= row.lost and not row.again
+                    row.error, row.lost = error, True
                     row.failures += 1
+                row.state, row.token, row.again = "later" if row.delayed else "ready", None, False
                 if over:
                     row.state, row.died = "dead", self.place()
                     self.died(tx, row)
