@@ -1013,6 +1013,7 @@ qb_dialogues = \
 	test/scenario/queue/query_timeout_merged.dlg \
 	test/scenario/queue/run_again.dlg \
 	test/scenario/queue/run_alone.dlg \
+	test/scenario/queue/run_alone_late.dlg \
 	test/scenario/queue/run_batch_again.dlg \
 	test/scenario/queue/run_batch_fails.dlg \
 	test/scenario/queue/run_cancelled.dlg \
