@@ -5,6 +5,7 @@
  * Entry points: server_release() of one that is at rest; server_unlink_abandoned(); server_forsake() of one that is kept;
  * server_check() of one that was idle for long.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "pool/answer.h"
@@ -26,6 +27,36 @@
 	" RESET default_transaction_read_only; RESET default_transaction_deferrable;"              \
 	" RESET application_name; RESET qbouncer.tell; CLOSE ALL; UNLISTEN *;"                     \
 	" SELECT pg_catalog.pg_advisory_unlock_all()"
+
+/* What ends a session, or a transaction, by the clock, in versions that have it. */
+#define TIDY_14 "RESET idle_session_timeout; "
+#define TIDY_17 "RESET transaction_timeout; "
+
+/* As the servers of its pool have said; 0: they have not. */
+static int server_major(const struct pool *p)
+{
+	struct wire_reader r;
+
+	wire_reader_init(&r, p->welcome_rest.data, p->welcome_rest.len);
+	while (wire_left(&r) > 0) {
+		const char *name, *value;
+
+		(void)wire_get_u8(&r);
+		(void)wire_get_i32(&r);
+		name = wire_get_cstr(&r, NULL);
+		value = wire_get_cstr(&r, NULL);
+		if (!r.failed && strcmp(name, "server_version") == 0)
+			return atoi(value);
+	}
+	return 0;
+}
+
+static const char *tidy(const struct server *s)
+{
+	int major = server_major(s->pool);
+
+	return major >= 17 ? TIDY_17 TIDY_14 TIDY : major >= 14 ? TIDY_14 TIDY : TIDY;
+}
 
 static enum relay_step reset_failed(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
@@ -98,7 +129,7 @@ void server_release(struct server *s)
 	server_drop_raw_unnamed(s);
 	if (kept_needs_tidying(s)) {
 		kept_is_tidy(s);
-		clean(s, false, TIDY);
+		clean(s, false, tidy(s));
 		return;
 	}
 	if (s->trace.unseen) {

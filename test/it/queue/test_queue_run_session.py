@@ -184,6 +184,7 @@ RIGHT = [
     ("SET statement_timeout = '1 h'", False, "SHOW statement_timeout", {"statement_timeout": "0"}),
     ("SET lock_timeout = '7 s'", False, "SHOW lock_timeout", {"lock_timeout": "0"}),
     ("SET idle_in_transaction_session_timeout = '7 s'", False, "SHOW idle_in_transaction_session_timeout", {"idle_in_transaction_session_timeout": "0"}),
+    ("SET idle_session_timeout = '7 s'", False, "SHOW idle_session_timeout", {"idle_session_timeout": "0"}),
     ("SET default_transaction_read_only = on", False, "SHOW transaction_read_only", {"transaction_read_only": "off"}),
     ("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE", False, "SHOW transaction_isolation",
      {"transaction_isolation": "read committed"}),
