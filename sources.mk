@@ -496,6 +496,7 @@ qb_sql = \
 	sql/functions/retry.sql \
 	sql/functions/sift.sql \
 	sql/functions/deliver.sql \
+	sql/functions/take_for.sql \
 	sql/functions/topic.sql \
 	sql/functions/route.sql \
 	sql/functions/track.sql \
@@ -1122,6 +1123,7 @@ qb_dialogues = \
 	test/scenario/take/stream_by_number.dlg \
 	test/scenario/take/stream_dies_with_rows.dlg \
 	test/scenario/take/stream_payload_changes.dlg \
+	test/scenario/take/stream_said_in_vain.dlg \
 	test/scenario/take/take_cancelled.dlg \
 	test/scenario/take/take_dies_with_rows.dlg \
 	test/scenario/take/take_fails_woken.dlg \

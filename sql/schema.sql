@@ -295,6 +295,8 @@ CREATE TABLE queue.positions (
 	floor int8 NOT NULL DEFAULT 0,	-- of this window: below there is nothing of an xid from xmax(s1) on
 	early bool NOT NULL DEFAULT false,	-- ... and there is something of an xid that was open in s1
 	last int8 NOT NULL DEFAULT 0,
+	top int8,			-- behind this id it has nothing; NULL: not known
+	rings int2,			-- a bit for each table where it has something; NULL: not known
 	delivery int8 NOT NULL DEFAULT 0,	-- the last one that was made
 	at timestamptz NOT NULL DEFAULT clock_timestamp(),
 	delivered int8 NOT NULL DEFAULT 0,	-- events, in all; and how many a second, at that time
@@ -359,7 +361,7 @@ CREATE INDEX ON queue.retries (sub, due_at, id) WHERE dead;
 REVOKE ALL ON queue.subscriptions, queue.positions, queue.deliveries, queue.retries FROM PUBLIC;
 -- None has DELETE, or UPDATE of a whole table: with it LOCK TABLE would stop everybody. See queue._gone.
 GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time, lost_at, lost_id, max_attempts, retry, ends, waits, sought) ON queue.subscriptions TO PUBLIC;
-GRANT SELECT, INSERT, UPDATE (seq, s1, s2, floor, early, last, delivery, at, delivered, rate) ON queue.positions TO PUBLIC;
+GRANT SELECT, INSERT, UPDATE (seq, s1, s2, floor, early, last, top, rings, delivery, at, delivered, rate) ON queue.positions TO PUBLIC;
 GRANT SELECT, INSERT, UPDATE (token, attempt, lease_until, taken_at, worker, error, proxy) ON queue.deliveries TO PUBLIC;
 GRANT SELECT, INSERT, UPDATE (sub, due_at, dead, delivery, attempt, together, error) ON queue.retries TO PUBLIC;
 ALTER TABLE queue.subscriptions ENABLE ROW LEVEL SECURITY;
@@ -383,7 +385,7 @@ BEGIN
 			CREATE TYPE queue.delivered_@kind@ AS (id int8, token text, queue text, attempt int4, payload @kind@, headers jsonb, key text,
 				"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8);
 			CREATE TYPE queue._delivered_@kind@ AS (id int8, token text, queue text, attempt int4, payload @kind@, headers jsonb, key text,
-				"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8, due_ms int8, "out" text);
+				"group" text, pushed_at timestamptz, lease_until timestamptz, xid xid8, due_ms int8, "out" text);
 			CREATE TYPE queue._sighted_@kind@ AS (id int8, payload @kind@, headers jsonb, key text, "group" text, pushed_at timestamptz,
 				xid int8);	-- what a condition sees (functions/sift.sql)
 		$types$, '@kind@', kind);

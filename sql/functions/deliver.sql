@@ -281,7 +281,7 @@ BEGIN
 	IF leased."out" IS NOT NULL THEN
 		RETURN NEXT leased;
 	END IF;
-	RETURN QUERY EXECUTE format('SELECT e.id, $9, $10, $11, e.payload, e.headers, e.key, e."group", e.pushed_at, $12, e.xid::text::int8,
+	RETURN QUERY EXECUTE format('SELECT e.id, $9, $10, $11, e.payload, e.headers, e.key, e."group", e.pushed_at, $12, e.xid,
 			NULL::int8, NULL::text FROM queue.' || CASE WHEN u.lanes = 1 THEN '_read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e'
 				ELSE '_read_lane_%s($1, $2, $3, $4, $5, $6, $7, $8, %s, %s) AS e' END, s.number, u.lanes, u.lane)
 			|| CASE WHEN u.blocks THEN ' WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $13 AND r.id = e.id AND r.blocks)' ELSE '' END
@@ -339,137 +339,6 @@ BEGIN
 END
 $$;
 
--- The same for what most takes are; what is otherwise goes the long way before anything was done. All rows of a delivery have
--- the same token and so on; brief: these are said once, in a row without an id before the others, whose due_ms is the number of
--- the stream.
-CREATE OR REPLACE FUNCTION queue._generate_take_for(k int4, kind text) RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	cut_cols CONSTANT text := 'id, pushed_at';
-	read_cols CONSTANT text := 'id, xid, pushed_at, key, "group", headers, payload';
-	body text := $take$
-#variable_conflict use_variable
-DECLARE
-	u queue.subscriptions;
-	p queue.positions;
-	place record;
-	w pg_snapshot;
-	lo xid8;
-	safe xid8;
-	late xid8[] := '{}';
-	least_id int8;
-	least_late int8;
-	above int8;
-	last int8;
-	upto int8 := 9223372036854775807;
-	since timestamptz;
-	n CONSTANT int4 := lim;
-	got int4;
-	ends int8;
-	oldest timestamptz;
-	digits text;
-	setting text;	-- by an assignment: PERFORM would be a statement
-	d queue._delivered_@kind@;
-BEGIN
-	<<short>>
-	BEGIN
-		EXIT short WHEN lag IS NOT NULL OR (lim BETWEEN 1 AND 10000) IS NOT TRUE OR lease <= interval '0' OR lease > interval '8000 years'
-			OR (least_events IS NULL) <> (within IS NULL) OR least_events NOT BETWEEN 1 AND lim
-			OR current_setting('transaction_isolation') <> 'read committed';
-		SELECT t.* INTO u FROM queue.streams AS s JOIN queue.subscriptions AS t ON t.stream = s.number
-			WHERE s.number = @k@ AND s.name = q AND s.log = 'queue.e@k@_0'::regclass::oid AND s.system = queue._system()
-				AND t.name = sub AND t.lane = 0 AND t.ends IS NULL AND t.lanes = 1 AND NOT t.waits AND NOT t.blocks AND t.lost_at IS NULL
-				AND pg_has_role(t.owner, 'USAGE')	-- no policy asks the installer
-			FOR NO KEY UPDATE OF t SKIP LOCKED;
-		EXIT short WHEN NOT FOUND;
-		SELECT t AS p, EXISTS (SELECT FROM queue.deliveries AS o WHERE o.sub = t.sub AND o.id = t.delivery)
-				OR EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = t.sub AND NOT r.dead AND r.delivery IS NULL) AS waits
-			INTO place FROM queue.positions AS t WHERE t.sub = u.number ORDER BY t.seq DESC LIMIT 1;
-		EXIT short WHEN place.waits IS NOT FALSE;
-		p := place.p;
-		setting := set_config('synchronous_commit', 'off', true);
-		lo := pg_snapshot_xmax(p.s1);
-		w := coalesce(p.s2, queue._position());
-		IF pg_snapshot_xmin(p.s1) < lo AND (p.s2 IS NULL OR p.early) THEN
-			late := ARRAY(SELECT x FROM pg_snapshot_xip(p.s1) AS x WHERE pg_visible_in_snapshot(x, w));
-		END IF;
-		IF p.s2 IS NULL THEN
-			EXIT short WHEN pg_snapshot_xmax(w) < lo;
-			SELECT f.floor, f.early INTO least_id, least_late FROM queue._floor_@k@(lo, pg_snapshot_xmax(w), late) AS f;
-			p.s2 := w;
-			IF least_id IS NULL AND least_late IS NULL THEN
-				IF cardinality(late) > 0 OR pg_snapshot_xmax(w)::text::numeric - lo::text::numeric > 1000 THEN
-					p := queue._move(p, u, 0, true);
-				END IF;
-				RETURN NEXT d;
-				RETURN;
-			END IF;
-			p.floor := coalesce(least_id, 9223372036854775807);
-			p.early := least_late IS NOT NULL;
-			p.last := coalesce(u.from_id - 1, 0);
-			late := CASE WHEN p.early THEN late ELSE '{}' END;
-		END IF;
-		safe := pg_snapshot_xmin(w);
-		last := p.last;
-		above := greatest(last, p.floor - 1);
-		since := u.from_time;
-		IF cardinality(late) > 0 THEN
-			SELECT count(*), max(id), min(pushed_at) INTO got, ends, oldest FROM (SELECT id, pushed_at FROM (@cut@ UNION ALL @cut_late@) AS e
-				ORDER BY id LIMIT n) AS cut;
-		ELSE
-			SELECT count(*), max(id), min(pushed_at) INTO got, ends, oldest FROM (SELECT id, pushed_at FROM (@cut@) AS e
-				ORDER BY id LIMIT n) AS cut;
-		END IF;
-		EXIT short WHEN got = 0;	-- there may be more behind this window
-		IF got < least_events AND oldest + within > clock_timestamp() THEN
-			d.due_ms := greatest(ceil(least(extract(epoch FROM oldest + within - clock_timestamp()), 31536000) * 1000), 1);
-			RETURN NEXT d;
-			RETURN;
-		END IF;
-		digits := queue._delivery_digits();
-		d.token := p.sub || '-d' || p.delivery + 1 || '-' || digits;
-		d.queue := q;
-		d.attempt := 1;
-		d.lease_until := clock_timestamp() + coalesce(lease, u.lease);
-		INSERT INTO queue.deliveries VALUES (p.sub, p.delivery + 1, p.owner, digits, p.s1, p.s2, p.floor, p.early, last, ends, got, 1,
-			d.lease_until, clock_timestamp(), left(who, 200), NULL, nullif(current_setting('qbouncer.proxy', true), '')::int4);
-		p.delivery := p.delivery + 1;
-		p.last := ends;
-		p := queue._move(p, u, got, got < lim);
-		upto := ends;
-		IF brief THEN
-			d.due_ms := @k@;
-			d."out" := floor(extract(epoch FROM least(coalesce(lease, u.lease), interval '1 year')) * 1000)::int8;
-			RETURN NEXT d;
-			d := NULL;
-		END IF;
-		IF cardinality(late) > 0 THEN
-			RETURN QUERY SELECT id, d.token, d.queue, d.attempt, payload, headers, key, "group", pushed_at, d.lease_until, xid::text::int8,
-				NULL::int8, NULL::text FROM (@read@ UNION ALL @read_late@) AS e ORDER BY id LIMIT n;
-		ELSE
-			RETURN QUERY SELECT id, d.token, d.queue, d.attempt, payload, headers, key, "group", pushed_at, d.lease_until, xid::text::int8,
-				NULL::int8, NULL::text FROM (@read@) AS e ORDER BY id LIMIT n;
-		END IF;
-		RETURN;
-	END;
-	RETURN QUERY SELECT * FROM queue._take_long_@kind@(q, sub, lim, least_events, within, lease, who, lag);
-END
-$take$;
-	part text[];
-BEGIN
-	FOREACH part SLICE 1 IN ARRAY ARRAY[['@cut_late@', queue._late_events(k, cut_cols)], ['@cut@', queue._window_events(k, cut_cols)],
-			['@read_late@', queue._late_events(k, read_cols)], ['@read@', queue._window_events(k, read_cols)],
-			['@kind@', kind], ['@k@', k::text]] LOOP
-		body := replace(body, part[1], part[2]);
-	END LOOP;
-	EXECUTE format('CREATE FUNCTION queue._take_for_%s(q text, sub text, lim int4, least_events int4, within interval, lease interval,
-			who text, lag interval, brief bool) RETURNS SETOF queue._delivered_%s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-			SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS %L', k, kind, body);
-END
-$$;
-
 -- By the name of the stream.
 CREATE OR REPLACE FUNCTION queue._take_for(q text, sub text, lim int4, least_events int4, within interval, lease interval, who text,
 	lag interval DEFAULT NULL, brief bool DEFAULT false) RETURNS SETOF queue._delivered_jsonb
@@ -499,7 +368,7 @@ AS $$
 DECLARE
 	before CONSTANT text := current_setting('synchronous_commit');
 BEGIN
-	RETURN QUERY SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.pushed_at, t.lease_until, t.xid
+	RETURN QUERY SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.pushed_at, t.lease_until, t.xid::text::int8
 		FROM queue._take_for(q, sub, lim, least_events, within, lease, worker, lag) AS t WHERE t.id IS NOT NULL;
 	PERFORM set_config('synchronous_commit', before, true);	-- as in take
 END

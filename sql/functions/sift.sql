@@ -174,7 +174,7 @@ BEGIN
 	IF leased."out" IS NOT NULL THEN
 		RETURN NEXT leased;
 	END IF;
-	RETURN QUERY EXECUTE format('SELECT e.id, $2, $3, $4, e.payload, e.headers, e.key, e."group", e.pushed_at, $5, e.xid::text::int8,
+	RETURN QUERY EXECUTE format('SELECT e.id, $2, $3, $4, e.payload, e.headers, e.key, e."group", e.pushed_at, $5, e.xid,
 				NULL::int8, NULL::text
 			FROM %s AS e WHERE NOT $6 OR NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $7 AND r.id = e.id AND r.blocks)
 			ORDER BY e.id', queue._reader(s.number, u, NULL, '$1'))

@@ -169,15 +169,18 @@ END
 $$;
 
 -- The events of a window with an xid from lo on, above both ids; and those of xids that are late, above the last one. In the
--- order of their ids, "most" of each table; as text, with the variables of who reads.
-CREATE OR REPLACE FUNCTION queue._window_events(k int4, cols text, further text DEFAULT '', most text DEFAULT 'n') RETURNS text
+-- order of their ids, "most" of each table, or of one alone; as text, with the variables of who reads.
+CREATE OR REPLACE FUNCTION queue._window_events(k int4, cols text, further text DEFAULT '', most text DEFAULT 'n', ring int4 DEFAULT NULL)
+RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-BEGIN
-	RETURN queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto AND coalesce(xid, lo) >= lo
+DECLARE
+	part CONSTANT text := format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto AND coalesce(xid, lo) >= lo
 		AND (coalesce(xid, lo) < safe OR pg_visible_in_snapshot(xid, w)) AND (since IS NULL OR pushed_at >= since)%s
-		ORDER BY id LIMIT %s)', cols, further, most), ' UNION ALL ');
+		ORDER BY id LIMIT %s)', cols, further, most);
+BEGIN
+	RETURN CASE WHEN ring IS NULL THEN queue._each_of_ring(k, part, ' UNION ALL ') ELSE replace(part, '@e@', format('queue.e%s_%s', k, ring)) END;
 END
 $$;
 

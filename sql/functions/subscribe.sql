@@ -134,9 +134,11 @@ BEGIN
 		p.floor := 0;
 		p.early := false;
 		p.last := coalesce(u.from_id - 1, 0);
+		p.top := NULL;
+		p.rings := NULL;
 	END IF;
 	UPDATE queue.positions AS t SET seq = t.seq + 1, s1 = p.s1, s2 = p.s2, floor = p.floor, early = p.early, last = p.last,
-			delivery = p.delivery, at = clock_timestamp(), delivered = t.delivered + got,
+			top = p.top, rings = p.rings, delivery = p.delivery, at = clock_timestamp(), delivered = t.delivered + got,
 			rate = t.rate * queue._fades(t.at) + coalesce(rated, got / 60.0)
 		WHERE t.sub = p.sub AND t.seq = p.seq RETURNING t.* INTO p;
 	RETURN p;

@@ -1,7 +1,8 @@
 /*
  * The rows of a delivery. Its token, and whatever else is the same of all its events, the database says once: in a row
  * without an id that stands before the others, and has the number of the stream. Clients get it with each event. Without
- * that number it has the token, and how long the lease lasts, and nothing else.
+ * that number it has the token, and how long the lease lasts, and nothing else. If no event comes behind it, but another
+ * such row, or one that tells that there is nothing, it was in vain.
  *
  * Must not know: who asks.
  */
@@ -26,14 +27,20 @@ void delivery_free(struct delivery *d)
 	d->common = NULL;
 }
 
-void delivery_forget(struct delivery *d)
+static void forget_common(struct delivery *d)
 {
-	buf_reset(&d->rows);
 	mem_free(d->common);
 	d->common = NULL;
-	d->n = 0;
+	d->stream = 0;
 	d->lasts = 0;
 	d->token[0] = '\0';
+}
+
+void delivery_forget(struct delivery *d)
+{
+	forget_common(d);
+	buf_reset(&d->rows);
+	d->n = 0;
 }
 
 /* false: memory. */
@@ -79,6 +86,8 @@ bool delivery_row(
 		return false;
 	}
 	event = cols[DELIVERY_id].len >= 0;
+	if (!event && d->n == 0) /* nothing has come of what was said before */
+		forget_common(d);
 	if (!event && cols[DELIVERY_token].len < 0)
 		return true;
 	if (d->token[0] == '\0')

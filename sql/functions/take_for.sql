@@ -1,0 +1,324 @@
+-- TAKE ... FOR: what most takes are, in few statements whose plans a session keeps (deliver.sql says what a delivery is). What
+-- is otherwise goes the long way there, before anything was done: something of the subscription has failed, is over, or was
+-- lost, LAG, on_fail = block, parallel is being changed.
+--
+-- Events are read once. Ids are mostly without gaps, so of the next n ids all events are read, and the delivery ends with the
+-- last of these ids. Only where some are missing (rolled back, others' lanes, not of this window) the rest is looked at first,
+-- and then read. How far the window reaches was told when it began, as its "top": nothing behind it is looked at.
+
+-- The window of a position: its least and its greatest id, how many events it may have, in which tables of the ring they are (a
+-- bit for each), and the least id of transactions that were open before. From the beginning: all that there is, uncounted.
+CREATE OR REPLACE FUNCTION queue._window_bounds(k int4, what text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN 'SELECT min(b.id), max(b.id), ' || CASE what WHEN 'all' THEN 'NULL::int8' ELSE 'count(b.id)' END || ', bit_or(b.ring) FROM ('
+		|| queue._each_of_ring(k, format(CASE what WHEN 'all' THEN '(SELECT min(id) AS id, 1 << @i@ AS ring FROM @e@ HAVING min(id) IS NOT NULL)
+				UNION ALL (SELECT max(id), 0 FROM @e@)'
+			ELSE 'SELECT id + 0 AS id, 1 << @i@ AS ring FROM @e@ WHERE %s' END,
+			CASE what WHEN 'late' THEN 'xid = ANY (late)' ELSE 'xid >= lo AND xid < hi' END), ' UNION ALL ') || ') AS b';
+END
+$$;
+
+-- All rows of a delivery have the same token and so on; brief: these are said once, in a row without an id before the others,
+-- whose due_ms is the number of the stream. It may turn out that no event comes behind it: then the row that follows counts.
+CREATE OR REPLACE FUNCTION queue._generate_take_for(k int4, kind text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	mine CONSTANT text := ' AND (lanes = 1 OR coalesce(bucket, id) % lanes = lane)';
+	cut_cols CONSTANT text := 'id, pushed_at';
+	read_cols CONSTANT text := 'id, xid, pushed_at, key, "group", headers, payload';
+	read_from CONSTANT text := 'RETURN QUERY SELECT id, d.token, d.queue, d.attempt, payload, headers, key, "group", pushed_at, d.lease_until, xid,
+				NULL::int8, NULL::text FROM (%s) AS e ORDER BY id LIMIT n;';
+	cut_from CONSTANT text := 'SELECT count(*), max(id), min(pushed_at) INTO part, ends, oldest FROM (SELECT id, pushed_at FROM (%s) AS e
+				ORDER BY id LIMIT n) AS cut;';
+	window_cut CONSTANT text := queue._window_events(k, cut_cols, mine);
+	window_read CONSTANT text := queue._window_events(k, read_cols, mine);
+	body text := $take$
+#variable_conflict use_variable
+DECLARE
+	u queue.subscriptions;
+	p queue.positions;
+	free int4[];	-- parallel: the lanes that have nothing out
+	outs text[];
+	odd bool;
+	place record;
+	w pg_snapshot;
+	lo xid8;
+	hi xid8;
+	safe xid8;
+	late xid8[];
+	top int8;
+	early_top int8;
+	seen int8;	-- so many events the window has at most; NULL: not known
+	early_seen int8;
+	early_rings int4;
+	least_id int8;
+	least_late int8;
+	fresh bool;
+	above int8;
+	last int8;
+	upto int8;
+	since timestamptz;
+	lanes int4;
+	lane int4;
+	n int8;
+	part int8;
+	got int8;
+	ends int8;
+	oldest timestamptz;
+	dense bool;
+	waits interval;
+	digits text;
+	setting text;	-- by an assignment: PERFORM would be a statement
+	leased queue._delivered_@kind@;	-- its token and so on
+	d queue._delivered_@kind@;	-- what is said of them with each event
+	nothing queue._delivered_@kind@;
+BEGIN
+	<<short>>
+	BEGIN
+		EXIT short WHEN lag IS NOT NULL OR (lim BETWEEN 1 AND 10000) IS NOT TRUE OR lease <= interval '0' OR lease > interval '8000 years'
+			OR (least_events IS NULL) <> (within IS NULL) OR least_events NOT BETWEEN 1 AND lim
+			OR current_setting('transaction_isolation') <> 'read committed';
+		SELECT t.* INTO u FROM queue.streams AS s JOIN queue.subscriptions AS t ON t.stream = s.number
+			WHERE s.number = @k@ AND s.name = q AND s.log = 'queue.e@k@_0'::regclass::oid AND s.system = queue._system()
+				AND t.name = sub AND t.lane = 0 AND t.ends IS NULL AND t.lanes = 1 AND NOT t.waits AND NOT t.blocks AND t.lost_at IS NULL
+				AND pg_has_role(t.owner, 'USAGE')	-- no policy asks the installer
+			FOR NO KEY UPDATE OF t SKIP LOCKED;
+		IF FOUND THEN
+			free := ARRAY[u.number];
+		ELSE
+			SELECT array_agg(l.number ORDER BY l.at, l.number) FILTER (WHERE NOT l.busy), array_agg(l.name), bool_or(l.odd),
+					greatest(ceil(least(extract(epoch FROM min(l.lease_until) - clock_timestamp()), 31536000) * 1000), 1)
+				INTO free, outs, odd, nothing.due_ms
+				FROM (SELECT t.number, o.at, x.lease_until, x.sub || '-d' || x.id AS name, x.id IS NOT NULL AS busy,
+						t.lanes = 1 OR t.ends IS NOT NULL OR t.waits OR t.blocks OR t.lost_at IS NOT NULL OR o.at IS NULL
+							OR coalesce(x.lease_until <= clock_timestamp(), false)
+							OR EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = t.number AND NOT r.dead AND r.delivery IS NULL) AS odd
+					FROM queue.streams AS s JOIN queue.subscriptions AS z ON z.stream = s.number
+						JOIN queue.subscriptions AS t ON t.stream = z.stream AND t.name = z.name AND t.owner = z.owner
+						LEFT JOIN LATERAL (SELECT v.delivery, v.at FROM queue.positions AS v WHERE v.sub = t.number ORDER BY v.seq DESC LIMIT 1)
+							AS o ON true
+						LEFT JOIN queue.deliveries AS x ON x.sub = t.number AND x.id = o.delivery
+					WHERE s.number = @k@ AND s.name = q AND s.log = 'queue.e@k@_0'::regclass::oid AND s.system = queue._system()
+						AND z.name = sub AND z.lane = 0 AND z.ends IS NULL AND pg_has_role(z.owner, 'USAGE')) AS l;
+			EXIT short WHEN odd IS NOT FALSE;
+			IF free IS NULL THEN
+				FOREACH nothing."out" IN ARRAY outs LOOP
+					RETURN NEXT nothing;
+				END LOOP;
+				RETURN;
+			END IF;
+		END IF;
+		setting := set_config('synchronous_commit', 'off', true);	-- as in _take_long_jsonb
+		digits := queue._delivery_digits();
+		leased.queue := q;
+		leased.attempt := 1;
+		<<each>>
+		FOR i IN 1 .. cardinality(free) LOOP
+			IF outs IS NOT NULL THEN	-- there are several
+				SELECT t.* INTO u FROM queue.subscriptions AS t WHERE t.number = free[i] AND t.lanes > 1 AND t.ends IS NULL AND NOT t.waits
+					AND NOT t.blocks AND t.lost_at IS NULL FOR NO KEY UPDATE SKIP LOCKED;
+				IF NOT FOUND THEN	-- another take, which gets what there is; or it was changed just now
+					nothing.due_ms := least(nothing.due_ms, 100);
+					CONTINUE;
+				END IF;
+			END IF;
+			SELECT t AS p, EXISTS (SELECT FROM queue.deliveries AS o WHERE o.sub = t.sub AND o.id = t.delivery)
+					OR EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = t.sub AND NOT r.dead AND r.delivery IS NULL) AS waits
+				INTO place FROM queue.positions AS t WHERE t.sub = u.number ORDER BY t.seq DESC LIMIT 1;
+			IF place.waits AND outs IS NOT NULL THEN	-- somebody was faster
+				nothing.due_ms := least(nothing.due_ms, 100);
+				CONTINUE;
+			END IF;
+			EXIT short WHEN place.waits IS NOT FALSE;
+			p := place.p;
+			lanes := u.lanes;
+			lane := u.lane;
+			since := u.from_time;
+			-- the rest of the window, and the next one behind it
+			LOOP
+				fresh := p.s2 IS NULL;
+				lo := pg_snapshot_xmax(p.s1);
+				seen := NULL;
+				IF fresh AND outs IS NOT NULL THEN	-- another lane may have looked there
+					SELECT o.* INTO place FROM queue.subscriptions AS t,
+							LATERAL (SELECT v.* FROM queue.positions AS v WHERE v.sub = t.number ORDER BY v.seq DESC LIMIT 1) AS o
+						WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.number <> u.number
+							AND o.s2 IS NOT NULL AND o.top IS NOT NULL AND o.s1::text = p.s1::text LIMIT 1;
+					IF FOUND THEN
+						fresh := false;
+						p.s2 := place.s2;
+						p.floor := place.floor;
+						p.early := place.early;
+						p.top := place.top;
+						p.rings := place.rings;
+						p.last := coalesce(u.from_id - 1, 0);
+					END IF;
+				END IF;
+				w := coalesce(p.s2, queue._position());
+				late := '{}';
+				IF pg_snapshot_xmin(p.s1) < lo AND (p.s2 IS NULL OR p.early) THEN
+					late := ARRAY(SELECT x FROM pg_snapshot_xip(p.s1) AS x WHERE pg_visible_in_snapshot(x, w));
+				END IF;
+				IF p.s2 IS NULL THEN
+					hi := pg_snapshot_xmax(w);
+					EXIT short WHEN hi < lo;
+					least_late := NULL;
+					IF lo <= '3' THEN
+						@bounds_all@ INTO least_id, top, seen, p.rings;
+					ELSE
+						@bounds@ INTO least_id, top, seen, p.rings;
+					END IF;
+					IF cardinality(late) > 0 THEN
+						@bounds_late@ INTO least_late, early_top, early_seen, early_rings;
+						top := greatest(top, early_top);
+						seen := seen + early_seen;
+						p.rings := coalesce(p.rings, 0) | coalesce(early_rings, 0);
+					END IF;
+					p.s2 := w;
+					IF top IS NULL THEN
+						IF cardinality(late) > 0 OR hi::text::numeric - lo::text::numeric > 1000 THEN	-- the next one looks at fewer xids
+							p := queue._move(p, u, 0, true);
+						END IF;
+						CONTINUE each;
+					END IF;
+					p.floor := coalesce(least_id, 9223372036854775807);
+					p.early := least_late IS NOT NULL;
+					p.top := top;
+					p.last := coalesce(u.from_id - 1, 0);
+					late := CASE WHEN p.early THEN late ELSE '{}' END;
+				END IF;
+				top := coalesce(p.top, 9223372036854775807);
+				safe := pg_snapshot_xmin(w);
+				last := p.last;
+				above := greatest(last, p.floor - 1);
+				got := 0;
+				-- parallel: what is not looked at in one go
+				EXIT short WHEN lanes > 1 AND cardinality(late) > 0 AND (seen <= lim) IS NOT TRUE;
+				IF least_events > 1 THEN
+					n := least_events;
+					upto := CASE WHEN lanes = 1 OR seen <= lim THEN top ELSE least(top, above + lanes * lim * 2 + 1000) END;
+					IF cardinality(late) > 0 THEN
+						@cut_late@
+					ELSE
+						@cut@
+					END IF;
+					IF part > 0 AND part < n AND oldest + within > clock_timestamp() THEN
+						EXIT short WHEN upto < top;
+						waits := oldest + within - clock_timestamp();
+						nothing.due_ms := least(nothing.due_ms, greatest(ceil(least(extract(epoch FROM waits), 31536000) * 1000), 1));
+						CONTINUE each;
+					END IF;
+				END IF;
+				leased.token := p.sub || '-d' || p.delivery + 1 || '-' || digits;
+				leased.lease_until := clock_timestamp() + coalesce(lease, u.lease);
+				IF brief THEN
+					leased.due_ms := @k@;
+					leased."out" := floor(extract(epoch FROM least(coalesce(lease, u.lease), interval '1 year')) * 1000)::int8;
+					RETURN NEXT leased;
+				ELSE
+					d := leased;
+				END IF;
+				IF cardinality(late) > 0 THEN
+					n := lim;
+					upto := top;
+					IF (seen <= lim) IS NOT TRUE THEN
+						@cut_late@
+						upto := CASE WHEN part = n THEN ends ELSE top END;
+					END IF;
+					@read_late@
+					GET DIAGNOSTICS got = ROW_COUNT;
+					above := upto;
+				ELSE
+					dense := true;
+					WHILE got < lim AND above < top LOOP
+						n := lim - got;
+						IF seen <= lim THEN
+							upto := top;
+						ELSIF dense THEN	-- of a lane some less: it may have more of these than others
+							upto := least(above + CASE WHEN lanes = 1 THEN n ELSE lanes * (n - n / 8) END, top);
+						ELSE
+							upto := CASE WHEN lanes = 1 THEN top ELSE least(top, above + lanes * n * 2 + 1000) END;
+							@cut@
+							upto := CASE WHEN part = n THEN ends ELSE upto END;
+							above := CASE WHEN part = 0 THEN upto ELSE above END;
+							EXIT WHEN part = 0;
+						END IF;
+						IF p.rings = 1 THEN
+							@read_0@
+						ELSIF p.rings = 2 THEN
+							@read_1@
+						ELSIF p.rings = 4 THEN
+							@read_2@
+						ELSIF p.rings = 8 THEN
+							@read_3@
+						ELSE
+							@read@
+						END IF;
+						GET DIAGNOSTICS part = ROW_COUNT;
+						IF part = n AND lanes > 1 AND dense AND (seen <= lim) IS NOT TRUE THEN
+							@cut@
+							upto := ends;
+						END IF;
+						got := got + part;
+						above := upto;
+						EXIT WHEN NOT dense;
+						dense := lanes = 1 AND part > n / 2;
+					END LOOP;
+				END IF;
+				IF got > 0 THEN
+					INSERT INTO queue.deliveries VALUES (p.sub, p.delivery + 1, p.owner, digits, p.s1, p.s2, p.floor, p.early, last, above, got, 1,
+						leased.lease_until, clock_timestamp(), left(who, 200), NULL, nullif(current_setting('qbouncer.proxy', true), '')::int4);
+					p.delivery := p.delivery + 1;
+				END IF;
+				IF above >= top THEN
+					p.s1 := p.s2;
+					p.s2 := NULL;
+					p.floor := 0;
+					p.early := false;
+					above := coalesce(u.from_id - 1, 0);
+					p.top := NULL;
+					p.rings := NULL;
+				END IF;
+				UPDATE queue.positions AS t SET seq = t.seq + 1, s1 = p.s1, s2 = p.s2, floor = p.floor, early = p.early, last = above,
+						top = p.top, rings = p.rings, delivery = p.delivery, at = clock_timestamp(), delivered = t.delivered + got,
+						rate = t.rate * queue._fades(t.at) + got / 60.0
+					WHERE t.sub = p.sub AND t.seq = p.seq;	-- as _move
+				IF got > 0 THEN
+					RETURN;
+				END IF;
+				EXIT short WHEN p.s2 IS NOT NULL;	-- parallel: more than one take looks past
+				CONTINUE each WHEN fresh;
+				p.seq := p.seq + 1;
+				p.last := above;
+			END LOOP;
+		END LOOP;
+		RETURN NEXT nothing;
+		RETURN;
+	END;
+	RETURN QUERY SELECT * FROM queue._take_long_@kind@(q, sub, lim, least_events, within, lease, who, lag);
+END
+$take$;
+	part text[];
+BEGIN
+	FOREACH part SLICE 1 IN ARRAY ARRAY[
+			['@bounds_all@', queue._window_bounds(k, 'all')], ['@bounds_late@', queue._window_bounds(k, 'late')], ['@bounds@', queue._window_bounds(k, 'new')],
+			['@cut_late@', format(cut_from, window_cut || ' UNION ALL ' || queue._late_events(k, cut_cols, mine))], ['@cut@', format(cut_from, window_cut)],
+			['@read_late@', format(read_from, window_read || ' UNION ALL ' || queue._late_events(k, read_cols, mine))],
+			['@read@', format(read_from, window_read)],
+			['@read_0@', format(read_from, queue._window_events(k, read_cols, mine, 'n', 0))],
+			['@read_1@', format(read_from, queue._window_events(k, read_cols, mine, 'n', 1))],
+			['@read_2@', format(read_from, queue._window_events(k, read_cols, mine, 'n', 2))],
+			['@read_3@', format(read_from, queue._window_events(k, read_cols, mine, 'n', 3))],
+			['@kind@', kind], ['@k@', k::text]] LOOP
+		body := replace(body, part[1], part[2]);
+	END LOOP;
+	EXECUTE format('CREATE FUNCTION queue._take_for_%s(q text, sub text, lim int4, least_events int4, within interval, lease interval,
+			who text, lag interval, brief bool) RETURNS SETOF queue._delivered_%s LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+			SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS %L', k, kind, body);
+END
+$$;

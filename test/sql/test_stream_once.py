@@ -1,0 +1,184 @@
+"""Events are read once in a take (functions/take_for.sql): the same deliveries come as those of the long way, which looks first
+and then reads (functions/deliver.sql). A subscription with on_fail = block always goes that way."""
+
+import random
+
+import pytest
+
+from test_stream import done, put, raw, take
+from test_stream_parallel import Judge, drain, make
+
+
+def turn_ring(db, current):
+    root = db.connect("postgres")
+    root.rows("UPDATE queue.streams SET current = %s", current)
+    root.conn.close()
+
+
+class History:
+    """Transactions that push, overlap, are rolled back in part or as a whole, and write to one table of the ring or another."""
+
+    def __init__(self, db, dice):
+        self.db, self.dice, self.n, self.committed = db, dice, 0, []
+        self.open = [[db.connect(), None] for _ in range(3)]
+
+    def push(self, session, n):
+        names = ["%s%d" % (self.dice.choice(["", "a", "b", "c", "d"]), self.n + i) for i in range(n)]
+        self.n += n
+        for name in names:
+            session.rows("SELECT queue.push('s', %s, \"group\" => %s)", '"%s"' % name, name.rstrip("0123456789") or None)
+        return names
+
+    def step(self):
+        one = self.dice.choice(self.open)
+        session, names = one
+        if names is None:
+            session.rows("BEGIN")
+            one[1] = self.push(session, self.dice.choice([0, 1, 1, 3, 20]))
+            return
+        what = self.dice.choice(["more", "savepoint", "commit", "commit", "rollback", "turn"])
+        if what == "more":
+            names += self.push(session, self.dice.choice([1, 2, 7]))
+        elif what == "savepoint":
+            session.rows("SAVEPOINT s")
+            self.push(session, self.dice.choice([1, 4]))
+            session.rows("ROLLBACK TO s")
+        elif what == "turn":
+            turn_ring(self.db, self.dice.randrange(4))
+        else:
+            session.rows(what)
+            one[1] = None
+            self.committed += names if what == "commit" else []
+
+    def end(self):
+        for one in self.open:
+            if one[1] is not None:
+                one[0].rows("COMMIT")
+                self.committed += one[1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_as_the_long_way(db, seed):
+    """One lane: delivery by delivery."""
+    dice = random.Random(seed)
+    make(db, 1)
+    make(db, 1, sub="b", on_fail="block")
+    history = History(db, dice)
+    seen = []
+    for _ in range(150):
+        for _ in range(dice.choice([1, 2, 8])):
+            history.step()
+        lim = dice.choice([1, 2, 5, 5, 30])
+        for _ in range(dice.choice([1, 1, 4])):
+            token, got = take(db, "a", lim)
+            other, wanted = take(db, "b", lim)
+            assert got == wanted
+            seen += got
+            if token is not None:
+                done(db, token)
+                done(db, other)
+    history.end()
+    for sub in "ab":
+        rest = drain(db, 7, sub)
+        assert sorted(seen + rest) == sorted(history.committed), sub
+    assert len(history.committed) > 300
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lanes(db, seed):
+    """Several: each event once, no group in two deliveries, with deliveries that end late."""
+    dice = random.Random(seed)
+    make(db, dice.choice([2, 3, 4]))
+    history, judge = History(db, dice), Judge()
+    out = {}
+    for _ in range(120):
+        for _ in range(dice.choice([1, 2, 8])):
+            history.step()
+        for _ in range(dice.choice([1, 2, 5])):
+            token, got = take(db, "a", dice.choice([1, 2, 9, 30]))
+            if token is not None:
+                judge.taken(token, got)
+                out[token] = got
+        for token in dice.sample(sorted(out), min(len(out), 2)):
+            done(db, token)
+            judge.ended(token, out.pop(token))
+    history.end()
+    for token, got in out.items():
+        done(db, token)
+        judge.ended(token, got)
+    for token, got in iter(lambda: take(db, "a", 11), (None, [])):
+        judge.taken(token, got)
+        done(db, token)
+        judge.ended(token, got)
+    assert sorted(judge.seen) == sorted(history.committed)
+
+
+def test_gaps(db):
+    """A delivery is full though there are ids without an event between."""
+    make(db, 1)
+    for n in range(30):
+        put(db, n)
+        db.rows("BEGIN")
+        put(db, *["gone"] * (n % 7))
+        db.rows("ROLLBACK")
+    sizes = []
+    while (got := take(db, "a", 8))[0] is not None:
+        done(db, got[0])
+        sizes.append(len(got[1]))
+    assert sizes == [8, 8, 8, 6]
+
+
+def place(db, sub="a"):
+    return db.row("SELECT p.s2 IS NULL, p.top, p.rings FROM queue.positions AS p JOIN queue.subscriptions AS u ON u.number = p.sub"
+                  " WHERE u.name = %s ORDER BY p.seq DESC LIMIT 1", sub)
+
+
+def test_the_end_of_a_window(db):
+    """Is known: what is pushed behind it is not looked at, and a last delivery that is full ends it."""
+    make(db, 1)
+    put(db, 1, 2, 3, 4)
+    turn_ring(db, 2)
+    put(db, 5)
+    done(db, take(db, "a", 2)[0])
+    assert place(db) == (False, 5, 0b101)
+    put(db, 6)
+    done(db, take(db, "a", 3)[0])
+    assert place(db) == (True, None, None)
+    assert take(db)[1] == [6]
+
+
+def test_lanes_share_a_window(db):
+    """What one has found out of it the others need not."""
+    make(db, 3)
+    put(db, *range(30))
+    first = take(db, "a", 2)
+    put(db, 99)
+    second = take(db, "a", 2)
+    windows = db.rows("SELECT DISTINCT s2::text, top FROM queue.positions WHERE s2 IS NOT NULL")
+    assert len(windows) == 1 and windows[0][1] == 30
+    done(db, first[0])
+    done(db, second[0])
+    assert sorted(first[1] + second[1] + drain(db)) == [*range(30), 99]
+
+
+def test_one_busy_group(db):
+    """It has more events than a delivery, and its lane more than others: none is left out."""
+    make(db, 4)
+    db.rows("SELECT queue.push('s', g::text::jsonb, \"group\" => CASE WHEN g % 10 > 0 THEN 'busy' END) FROM generate_series(1, 3000) AS g")
+    sizes, got = [], []
+    while (one := take(db, "a", 100))[0] is not None:
+        done(db, one[0])
+        sizes.append(len(one[1]))
+        got += one[1]
+    assert sorted(got) == list(range(1, 3001)) and max(sizes) == 100
+    assert [n for n in got if n % 10 > 0] == [n for n in range(1, 3001) if n % 10 > 0]
+
+
+def test_the_common_row_comes_first(db):
+    """brief: what all events have, once, with the number of the stream."""
+    make(db, 1)
+    put(db, 1, 2)
+    number = db.value("SELECT number FROM queue.streams")
+    rows = db.rows("SELECT id, token, attempt, due_ms, \"out\", xid IS NULL FROM queue._take_for('s', 'a', 10, NULL, NULL, '5 s', NULL, NULL, true)")
+    assert rows[0][0] is None and rows[0][1].startswith("2-d1-") and rows[0][2:] == (1, number, "5000", True)
+    assert [r[0] for r in rows[1:]] == [1, 2] and all(r[1:] == (None, None, None, None, False) for r in rows[1:])
