@@ -1124,6 +1124,7 @@ qb_dialogues = \
 	test/scenario/take/stream_dies_with_rows.dlg \
 	test/scenario/take/stream_payload_changes.dlg \
 	test/scenario/take/stream_said_in_vain.dlg \
+	test/scenario/take/stream_waits_for_more.dlg \
 	test/scenario/take/take_cancelled.dlg \
 	test/scenario/take/take_dies_with_rows.dlg \
 	test/scenario/take/take_fails_woken.dlg \

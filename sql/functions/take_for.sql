@@ -22,7 +22,8 @@ END
 $$;
 
 -- All rows of a delivery have the same token and so on; brief: these are said once, in a row without an id before the others,
--- whose due_ms is the number of the stream. It may turn out that no event comes behind it: then the row that follows counts.
+-- whose due_ms is the number of the stream. It may turn out that no event comes behind it: then the row that follows counts. One that tells that there is
+-- nothing has in its "out" a delivery that is out; or, with MIN, a number: before so many ms it is not worth while to ask again.
 CREATE OR REPLACE FUNCTION queue._generate_take_for(k int4, kind text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -72,6 +73,7 @@ DECLARE
 	oldest timestamptz;
 	dense bool;
 	waits interval;
+	pause int8;	-- MIN: as fast as they have come there will be enough after so many ms
 	digits text;
 	setting text;	-- by an assignment: PERFORM would be a statement
 	leased queue._delivered_@kind@;	-- its token and so on
@@ -211,6 +213,8 @@ BEGIN
 						EXIT short WHEN upto < top;
 						waits := oldest + within - clock_timestamp();
 						nothing.due_ms := least(nothing.due_ms, greatest(ceil(least(extract(epoch FROM waits), 31536000) * 1000), 1));
+						pause := least(pause, greatest(ceil(extract(epoch FROM least((clock_timestamp() - oldest) * ((n - part)::float8 / part), within / 4,
+							interval '20 ms')) * 1000), 1));
 						CONTINUE each;
 					END IF;
 				END IF;
@@ -297,6 +301,7 @@ BEGIN
 				p.last := above;
 			END LOOP;
 		END LOOP;
+		nothing."out" := pause;
 		RETURN NEXT nothing;
 		RETURN;
 	END;

@@ -86,10 +86,10 @@ struct reader {
 	bool out, ours; /* all that it may have out is; and was ended by this transaction */
 	usec_t until;   /* its lease does not end before; 0: not known */
 	char *least, *within, *lag; /* or NULL */
-	struct quiet quiet;         /* WHERE: after a look in vain */
-	int waiting;                /* WHERE: so many lanes have something that has to wait */
-	int64_t waiting_ms;         /* ... the first of them; 0: none */
-	struct failure *failure;    /* of its condition, while it is asked at which event */
+	struct quiet quiet;      /* WHERE: after a look in vain; MIN: until there may be enough */
+	int waiting;             /* WHERE: so many lanes have something that has to wait */
+	int64_t waiting_ms;      /* ... the first of them; 0: none */
+	struct failure *failure; /* of its condition, while it is asked at which event */
 	int16_t formats[DELIVERY_COLUMNS];
 	char name[SUBSCRIPTION_MAX + 1];
 };
@@ -396,13 +396,20 @@ static bool ended_here(const struct reader *w, const char *delivery)
 	return false;
 }
 
-/* Why there is none. If everything is out, a row for each delivery. */
+/* Why there is none. If everything is out, a row for each delivery. With MIN: for how long it is not worth while to ask
+ * again, as more come one by one. */
 static void note_nothing(struct reader *w, const struct wire_col *cols)
 {
 	char delivery[TOKEN_MAX]; /* "<number>-d<id>" */
+	int64_t pause;
 
+	w->until = 0;
 	if (!wire_col_number(&cols[DELIVERY_due_ms], &w->due_ms))
 		w->due_ms = 0;
+	if (wire_col_number(&cols[DELIVERY_out], &pause)) {
+		w->quiet.until = loop_now() + (usec_t)pause * USEC_MSEC;
+		return;
+	}
 	if (!wire_col_copy(&cols[DELIVERY_out], delivery, sizeof(delivery)) || delivery[0] == '\0')
 		return;
 	w->ours = (w->ours || !w->out) && ended_here(w, delivery);

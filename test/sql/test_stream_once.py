@@ -174,6 +174,17 @@ def test_one_busy_group(db):
     assert [n for n in got if n % 10 > 0] == [n for n in range(1, 3001) if n % 10 > 0]
 
 
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_min_tells_when_it_is_worth_while(db, lanes):
+    """As fast as they have come; but not for long."""
+    make(db, lanes)
+    put(db, *range(lanes * 3))
+    (row,) = raw(db, least=5, within="1 h")
+    assert row[0] is None and 1 <= int(row[5]) <= 20 and row[4] > 3000000
+    put(db, *range(lanes * 3))
+    assert len(take(db, least=5, within="1 h")[1]) == 6
+
+
 def test_the_common_row_comes_first(db):
     """brief: what all events have, once, with the number of the stream."""
     make(db, 1)
