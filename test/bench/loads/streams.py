@@ -27,9 +27,11 @@ READERS = 10
 WORKERS = 4
 AT_ONCE = 100       # events of a transaction that fills
 LIMIT = 1000        # events of a delivery
+LARGE = 10000       # and of one that is as large as may be, as batches of PgQ are that has much to read
 WORKED = 100        # events of a delivery, each of which is 10 ms of work that is not this server's
 LATENCIES = 200     # events whose way is measured
-PACED = tuple(how + of for how in ("alone ", "beside ") for of in ("rate", "takes", "wal"))
+SLOWLY = 2000       # pushes per second that leave cores idle, of PgQ too
+PACED = tuple(at + how + of for at in ("third ", "slowly ") for how in ("alone ", "beside ") for of in ("rate", "takes", "wal", "cpu"))
 PATIENCE = 60       # seconds after which they do not come any more
 
 
@@ -72,9 +74,9 @@ class Ours:
         """What was pushed until now is read by nobody."""
         self.rig.statement(self.pooler, *("QUEUE SEEK r%d ON events TO NOW" % i for i in range(readers)))
 
-    def drain(self, seconds, limit):
+    def drain(self, seconds, limit, events=LIMIT):
         # a worker that finds nothing has come while another one had all that there was, and waits
-        return self._read(0, "LIMIT %d%s" % (LIMIT, "" if self.workers == 1 else " WAIT '1 s'"), seconds, limit, self.workers)
+        return self._read(0, "LIMIT %d%s" % (events, "" if self.workers == 1 else " WAIT '1 s'"), seconds, limit, self.workers)
 
     def work(self, deliveries):
         """Events per second whose deliveries are worked on while they are out."""
@@ -214,7 +216,8 @@ def _pushed_beside_readers(rig, c, seconds):
 
 def _paced_beside_readers(rig, c, rate, seconds):
     """Pushes at that rate, while so many read all of it and while nobody does, by turns in one log: of each of both ways how many
-    a second were answered, the median of what one takes in ms, and its WAL in bytes, with what the readers write."""
+    a second were answered, the median of what one takes in ms, and its WAL in bytes and Postgres' CPU in us, with what the readers
+    cost."""
     c.fresh(READERS)
     got = {True: [], False: []}
     for read in (False, True, True, False):
@@ -222,7 +225,8 @@ def _paced_beside_readers(rig, c, rate, seconds):
         readers = [Beside(c.wait, i, seconds * 1.5) for i in range(READERS if read else 0)]
         meter = Meter(rig)
         paced = rig.client(c.pooler, "pace", CLIENTS, seconds, rate, c.push)
-        got[read].append((paced["rate"], paced["answer_p50_us"] / 1000, meter.read(paced["count"]).wal))
+        cost = meter.read(paced["count"])
+        got[read].append((paced["rate"], paced["answer_p50_us"] / 1000, cost.wal, cost.postgres_us))
         for reader in readers:
             reader.end()
     return {read: tuple(sum(of) / len(of) for of in zip(*got[read])) for read in got}
@@ -296,22 +300,28 @@ def _round(rig, plan, c, got, psycopg2):
     got["drain"].append(c.drain(600, plan.events))
     if isinstance(c, Ours):
         _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
+        got["large"].append(c.drain(600, plan.events, LARGE))
+        _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
         got["work"].append(c.work(plan.events // 2 // WORKED))
     got["beside"].append(_pushed_beside_readers(rig, c, max(plan.seconds / 2, 1)))
-    paced = _paced_beside_readers(rig, c, got["push"][-1] / 3, max(plan.seconds / 2, 1))
-    for name, at in (("rate", 0), ("takes", 1), ("wal", 2)):
-        got["alone " + name].append(paced[False][at])
-        got["beside " + name].append(paced[True][at])
+    for at, rate in (("third ", got["push"][-1] / 3), ("slowly ", SLOWLY)):
+        paced = _paced_beside_readers(rig, c, rate, max(plan.seconds / 2, 1))
+        for i, name in enumerate(("rate", "takes", "wal", "cpu")):
+            got[at + "alone " + name].append(paced[False][i])
+            got[at + "beside " + name].append(paced[True][i])
     way, behind = _latency(rig, c, psycopg2)
     got["way"].append(way)
     got["behind"].append(behind)
 
 
 def _goals(got, ours, parallel, theirs):
-    paced = "%.1f %% (%.2f of the rate; WAL %.0f and %.0f bytes)" % (
-        100 * ratio_of(got[ours]["beside takes"], got[ours]["alone takes"]) - 100, ratio_of(got[ours]["beside rate"], got[ours]["alone rate"]),
-        median(got[ours]["alone wal"]), median(got[ours]["beside wal"]))
-    goals = [Goal("ten consumers of a stream, pushes at a third of their rate", "a push takes at most 3 % more", paced),
+    goals = [Goal("ten consumers of a stream, pushes at %s" % words, "a push takes at most 3 % more",
+                  "%.1f %% (%.2f of the rate; WAL %.0f and %.0f bytes; Postgres' CPU %.0f and %.0f us)" % (
+                      100 * ratio_of(got[ours][at + "beside takes"], got[ours][at + "alone takes"]) - 100,
+                      ratio_of(got[ours][at + "beside rate"], got[ours][at + "alone rate"]),
+                      *(median(got[ours][at + how + of]) for of in ("wal", "cpu") for how in ("alone ", "beside "))))
+             for at, words in (("third ", "a third of their rate"), ("slowly ", "%d a second" % SLOWLY))]
+    goals += [
              Goal("ten consumers of a stream, pushes as fast as they can", "told, without a goal: they share the cores",
                   "%.2f of the rate" % median(got[ours]["beside"])),
              Goal("from the commit of an event to its delivery", "p50 <= 1 ms", "%.2f ms" % median(got[ours]["behind"])),
@@ -322,13 +332,14 @@ def _goals(got, ours, parallel, theirs):
         goals = [Goal("push to a stream, %d clients" % CLIENTS, ">= 3 x pgq.insert_event",
                       "%.2f x" % ratio_of(got[ours]["push"], got[theirs[0]]["push"])),
                  Goal("one consumer of a stream", "as fast as PgQ's",
-                      "%.2f x" % ratio_of(got[ours]["drain"], got[theirs[0]]["drain"])), *goals]
+                      "%.2f x, in deliveries of %d %.2f x" % (ratio_of(got[ours]["drain"], got[theirs[0]]["drain"]), LARGE,
+                                                              ratio_of(got[ours]["large"], got[theirs[0]]["drain"]))), *goals]
     return goals
 
 
 def _measured(rig, plan, all_of_them, psycopg2):
     ours, parallel, *theirs = all_of_them
-    got = {c: {of: [] for of in ("push", "drain", "work", "beside", "way", "behind", *PACED)} for c in all_of_them}
+    got = {c: {of: [] for of in ("push", "drain", "large", "work", "beside", "way", "behind", *PACED)} for c in all_of_them}
     copied = []
     for order in turns(all_of_them, plan.side_rounds):
         for c in order:
@@ -339,18 +350,19 @@ def _measured(rig, plan, all_of_them, psycopg2):
         mine = got[c]
         rows.append([c.label, *(cell for load in ("push", "drain") for cell in (
             number(median(mine[load])), "" if c is ours else ratio(got[ours][load], mine[load]))),
-            number(median(mine["beside"]), "%.3f"), *(number(median(mine[of]), "%.2f") for of in ("alone takes", "beside takes")),
+            number(median(mine["beside"]), "%.3f"), *(number(median(mine[at + how]), "%.2f") for at in ("third ", "slowly ")
+                                                      for how in ("alone takes", "beside takes")),
             number(median(mine["way"]), "%.1f"), number(median(mine["behind"]), "%.1f")])
-    rows.append(["COPY into a bare table", "", "", number(median(copied)), ratio(got[ours]["drain"], copied), *[""] * 5])
+    rows.append(["COPY into a bare table", "", "", number(median(copied)), ratio(got[ours]["drain"], copied), *[""] * 7])
     return Table(
         "Streams",
         "Events per second: pushed by %d clients one at a time; %d events, pushed by transactions of %d, read by one consumer in "
         "deliveries of %d (of PgQ: between two ticks), with parallel by %d workers of it; COPY writes as many. Beside readers: the "
         "rate of pushes while %d consumers read all of it (MIN 100 WITHIN '50 ms'), by the rate without them, by turns. A third: "
-        "what a push takes at a third of the rate, the median in ms, alone and beside these consumers. Way: 100 "
+        "what a push takes at a third of the rate, the median in ms, alone and beside these consumers; and at %d a second. Way: 100 "
         "events per second, the median in ms, from before the push to the delivery; behind: from the answer to the push. PgQ is "
         "called directly, its consumers poll each 2 ms (where pushes are measured each 50 ms). A goal has workers that sleep 10 ms "
         "on each delivery of %d before its DONE."
-        % (CLIENTS, plan.events, AT_ONCE, LIMIT, WORKERS, READERS, WORKED),
-        ["", "push/s", "qbouncer is x", "read/s", "qbouncer is x", "beside readers", "a third", "and beside", "way", "behind"], rows,
+        % (CLIENTS, plan.events, AT_ONCE, LIMIT, WORKERS, READERS, SLOWLY, WORKED),
+        ["", "push/s", "qbouncer is x", "read/s", "qbouncer is x", "beside readers", "a third", "and beside", "%d/s" % SLOWLY, "and beside", "way", "behind"], rows,
         _goals(got, ours, parallel, theirs))
