@@ -115,7 +115,11 @@ class Load:
                 if r[0] in bad:
                     stopped.add(r[7])
                 elif sub not in STRICT or r[7] not in stopped:
-                    c.execute("INSERT INTO effects (sub, uid) VALUES (%s, %s)", (sub, r[4]))
+                    try:
+                        c.execute("INSERT INTO effects (sub, uid) VALUES (%s, %s)", (sub, r[4]))
+                    except psycopg.errors.UniqueViolation as twice:
+                        self.late(c, r[1], twice)
+                        return
             if what == "events":
                 c.execute("QUEUE FAIL '%s' EVENT %s" % (rows[0][1], ", ".join(str(i) for i in bad)))
             elif what == "done":
@@ -124,6 +128,17 @@ class Load:
             if what in ("fail", "release"):
                 c.execute("QUEUE %s '%s'" % (what.upper(), rows[0][1]))
 
+
+    def late(self, c, token, twice):
+        """Somebody else has done it: so its lease was over, or its proxy was thought to be gone."""
+        c.execute("ROLLBACK")
+        try:
+            c.execute("QUEUE DONE '%s'" % token)
+        except psycopg.Error as refused:
+            if refused.sqlstate == "QB001":
+                return
+            raise       # its connection was lost
+        raise twice
 
     # --- who changes how many work
 
