@@ -14,7 +14,7 @@
 -- How many events are looked at, step by step: mostly, what fits is in front. No rows: there is nothing to look at. What
 -- comes again comes first, whatever the condition is: it was chosen before, and take knows.
 CREATE OR REPLACE FUNCTION queue._look_for(said text[], kind text) RETURNS TABLE (n int4, most int4)
-LANGUAGE plpgsql
+LANGUAGE plpgsql ROWS 1		-- else it is "expensive", and each look compiled (jit)
 SET search_path = pg_catalog, pg_temp
 SET datestyle = 'ISO'
 SET enable_seqscan = off

@@ -20,7 +20,7 @@ $$;
 
 -- In which order is looked: mostly, what is wanted is in front.
 CREATE OR REPLACE FUNCTION queue._look_steps(said text[]) RETURNS TABLE (q int4, skip int4, most int4)
-LANGUAGE plpgsql STABLE
+LANGUAGE plpgsql STABLE ROWS 1		-- else it is "expensive", and each look compiled (jit)
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE

@@ -33,6 +33,17 @@ def take_found(db, args, found):
     return cursor.fetchall()
 
 
+@pytest.mark.parametrize("source", [
+    "queue._look_steps(ARRAY['1', 'q', '0']) AS s, LATERAL queue._look_jsonb(ARRAY['1', 'q', '0'], s.q, s.skip, s.most) AS l",
+    "queue._look_for(ARRAY['s', 'a', '100'], 'jsonb') AS s, LATERAL queue._look_at_jsonb(s.n, s.most) AS l"])
+def test_a_long_condition_is_not_compiled(q, source):
+    """That takes seconds, in each look: what is estimated of it is far from where that begins."""
+    condition = " AND ".join("payload::int <> %d" % i for i in range(1000))
+    (plan,) = q.value("EXPLAIN (FORMAT JSON) SELECT id FROM (SELECT l.* FROM %s) AS peek WHERE (%s) IS TRUE LIMIT 100" % (source, condition))
+    assert plan["Plan"]["Total Cost"] < 50000 and "JIT" not in plan
+    assert q.value("SHOW jit_above_cost") == "100000"
+
+
 def test_ids(q):
     for priority in (0, 5, 0, 1):
         q.push("q", "{}", priority=priority)
