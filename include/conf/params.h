@@ -174,7 +174,7 @@ PARAM_INT (queue_run_pool_size, "2", 0, 1000, PARAM_RELOAD, NULL,
 PARAM_BOOL(queue_run_superuser, "0", PARAM_RELOAD, NULL,
 	"Jobs run by themselves also where the owner of the queue is a superuser.")
 PARAM_INT (queue_engine_after, "100", 0, 1000000, PARAM_RELOAD, NULL,
-	"So many statements of the queue engine within a minute run on connections that clients use too before it gets one of its own, of the `queue_pool_size` that it may have, all but one. 0: it gets none.")
+	"So many statements of the queue engine within a minute run on connections that clients use too before it gets one of its own, of the `queue_pool_size` that it may have, all but one; sooner where many wait at the same moment. 0: it gets none.")
 PARAM_INT (queue_engine_statements, "3000", 100, 100000, PARAM_RELOAD, NULL,
 	"Statements of queues that are kept prepared on each connection of the queue engine's own: three for each queue that is used there. A session of Postgres needs some 130 kB for each.")
 PARAM_INT (queue_batches, "1", 1, 64, PARAM_RELOAD, NULL,

@@ -71,6 +71,7 @@ struct pool {
 	struct {
 		unsigned n;       /* servers of the engine's own: use.engine */
 		unsigned missed;  /* statements that ran elsewhere for want of one, since `since` */
+		usec_t launched_at; /* the last one */
 		usec_t since, failed_at; /* failed_at: the server wanted none; 0: it has not refused any since the last */
 	} engines;
 	struct affinity *affinities; /* hash by kind of task */

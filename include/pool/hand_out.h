@@ -101,6 +101,7 @@ unsigned engines_others(const struct pool *p);             /* servers that are n
 void engines_missed(struct pool *p, usec_t now);           /* a statement runs elsewhere, for want of one */
 bool engines_pay(const struct pool *p, usec_t now);        /* is one more worth it? */
 bool engines_make_room(struct pool *p, usec_t now);        /* may there be one more? */
+unsigned engines_shared(const struct pool *p, usec_t now); /* so many wait that need no connection but these */
 void engines_failed(struct server *s, const struct pg_error *err); /* it did not come to stand */
 /* What is said at its start: name, value, ...; the same as statements, behind a connect_query. */
 void engines_pins(const char **pairs, int *n, int max); /* n, max: pairs */
@@ -128,6 +129,7 @@ unsigned kept_beside(const struct pool *p);        /* servers that are for nobod
 /* Some server is free. NULL: the task waits for a better one. */
 struct server *affinity_choose(struct task *t, usec_t now);
 /* Those of its kind have undone what others did: they are alone for a while. */
+bool affinity_waits(const struct task *t, usec_t now); /* for one of the engine's own, where it is at home or will be */
 void affinity_spoilt(const struct task *t, usec_t now);
 bool affinity_may_share(const struct task *t, usec_t now);
 bool affinity_follows(struct task *t, struct server *s, usec_t now); /* may it go there, too? */

@@ -32,6 +32,7 @@
 #define TOO_LONG       4 /* times the usual: what runs for longer is not waited for */
 #define PATIENCE       4 /* of one task, in such times */
 #define SPOILT         USEC_SEC
+#define NEW_WAITS      (500 * USEC_MSEC) /* of one whose kind is nowhere */
 
 struct affinity {
 	UT_hash_handle hh;
@@ -229,6 +230,33 @@ static bool will_be_free(
 	return false;
 }
 
+static bool knows_engine(const struct affinity *h)
+{
+	for (unsigned i = 0; h != NULL && i < h->n; i++)
+		if (h->server[i]->use.engine)
+			return true;
+	return false;
+}
+
+static bool known_is_free(const struct affinity *h)
+{
+	for (unsigned i = 0; i < h->n; i++)
+		if (is_free(h->server[i], true))
+			return true;
+	return false;
+}
+
+bool affinity_waits(const struct task *t, usec_t now)
+{
+	const struct affinity *h = t->kind != 0 ? find(t->pool, t->kind) : NULL;
+
+	CHECK_TASK(t);
+	if (!knows_engine(h))
+		return now - t->since < NEW_WAITS;
+	return known_is_free(h) ||
+	       will_be_free(t->pool, h, true, now - (t->held_since != 0 ? t->held_since : now), now);
+}
+
 static void wait_for_it(struct task *t, usec_t now)
 {
 	if (t->held_since == 0)
@@ -253,14 +281,6 @@ static struct server *known(struct affinity *h, bool engine)
 			return h->server[0];
 		}
 	return NULL;
-}
-
-static bool knows_engine(const struct affinity *h)
-{
-	for (unsigned i = 0; h != NULL && i < h->n; i++)
-		if (h->server[i]->use.engine)
-			return true;
-	return false;
 }
 
 static struct server *first_on(struct task *t, struct affinity *h, struct server *s, usec_t now)

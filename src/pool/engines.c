@@ -16,6 +16,9 @@
 #define UNUSED                                                                                     \
 	(5 * USEC_SEC) /* a server of the clients that has not been used for so long may go for one */
 #define AFTER_ERROR (60 * USEC_SEC) /* the server wanted none: nobody asks again for so long */
+#define CROWD       16 /* statements that wait at the same moment for each connection are worth one more */
+#define FRESH       (1 * USEC_SEC) /* as long behind the coming of one, they are for whatever can run there */
+#define LOOK        128 /* waiting statements that are looked at */
 
 /* What the role or the database has for its sessions does not count: what is sent at start-up is stronger. */
 static const char *const pins[] = {"application_name", "qbouncer", "default_transaction_isolation",
@@ -79,6 +82,18 @@ void engines_missed(struct pool *p, usec_t now)
 	p->engines.missed++;
 }
 
+unsigned engines_shared(const struct pool *p, usec_t now)
+{
+	bool fresh = now - p->engines.launched_at < FRESH;
+	unsigned n = 0, left = LOOK;
+
+	if (p->engines.n == 0)
+		return 0;
+	for (const struct task *t = p->tasks; t != NULL && left > 0; t = t->next, left--)
+		n += t->engine && (fresh || t->together != 0 || t->kind == 0) && affinity_waits(t, now);
+	return n;
+}
+
 /* Of several that clients have: one that none of them has needed for a while. Statements may run there as well, but
  * for no good. */
 static struct server *spare(const struct pool *p, usec_t now)
@@ -110,11 +125,23 @@ bool engines_make_room(struct pool *p, usec_t now)
 	return has_room(p);
 }
 
+/* Those that wait need connections anyway: one for all of them costs less than one for each. */
+static bool is_crowded(const struct pool *p)
+{
+	unsigned n = 0, left = LOOK;
+
+	if (p->n_tasks < CROWD)
+		return false;
+	for (const struct task *t = p->tasks; t != NULL && left > 0; t = t->next, left--)
+		n += t->engine;
+	return n >= CROWD * (p->engines.n + 1);
+}
+
 bool engines_pay(const struct pool *p, usec_t now)
 {
 	const struct params *conf = &conf_current()->p;
 
-	return p->engines.missed >= (unsigned)conf->queue_engine_after &&
+	return (p->engines.missed >= (unsigned)conf->queue_engine_after || is_crowded(p)) &&
 	       conf->queue_engine_after > 0 && p->engines.n + 1 < (unsigned)conf->queue_pool_size &&
 	       p->db->server_lifetime > 0 &&
 	       (p->engines.failed_at == 0 || now - p->engines.failed_at >= AFTER_ERROR);

@@ -19,6 +19,7 @@
 #define FRESH_TRIES 5
 #define HELD_LOOK   128 /* tasks that are looked at for a free server */
 #define HELD_PERIOD (2 * USEC_MSEC)
+#define SHARED_PERIOD (20 * USEC_MSEC) /* ... for which no server was free */
 
 static struct loop_tick *held_tick; /* tasks that are held back are looked at again */
 
@@ -700,6 +701,17 @@ static unsigned servers_there(const struct pool *p)
 	return pool_servers_total(p) - aside - p->engines.n;
 }
 
+/* Of so many that wait: those that go to the engine's own connections, several at once. They are looked at again. One
+ * server is for what cannot run there. */
+static unsigned without_shared(const struct pool *p, unsigned tasks, bool first)
+{
+	unsigned n = engines_shared(p, loop_now());
+
+	if (n > 0)
+		loop_tick_at(held_tick, loop_now() + SHARED_PERIOD);
+	return n < tasks ? tasks - n : first;
+}
+
 /* Servers that those who wait could use now. */
 static unsigned wanted(struct pool *p)
 {
@@ -709,6 +721,9 @@ static unsigned wanted(struct pool *p)
 	/* those that are held back while a server is free need none, nor do those that have one which is kept */
 	unsigned tasks = pool_take_idle(p, false) == NULL ? p->n_tasks - p->n_claims : 0;
 	unsigned clients = p->waiting.count, room, want;
+
+	if (tasks > 0)
+		tasks = without_shared(p, tasks, total == 0);
 
 	if (!p->welcome_known && p->greeting.count > 0 && clients == 0)
 		clients = 1;

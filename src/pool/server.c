@@ -124,6 +124,7 @@ struct server *server_launch_engine(struct pool *p)
 		return NULL;
 	s->use.engine = true;
 	p->engines.n++;
+	p->engines.launched_at = loop_now();
 	return log_in(s);
 }
 

@@ -178,14 +178,14 @@ class Rig:
         return total
 
     def postgres_memory(self):
-        """Bytes that the processes of Postgres have for themselves."""
-        total = 0
-        for child in self._processes()[1]:
+        """Bytes that the processes of Postgres have for themselves; what they share since a fork counts once."""
+        total, (parent, children) = 0, self._processes()
+        for process in (parent, *children):
             try:
-                with open("/proc/%d/status" % child, encoding="ascii") as status:
-                    own = re.search(r"^RssAnon:\s+(\d+)", status.read(), re.M)
-                    total += int(own.group(1)) if own else 0  # one that is ending has none
-            except OSError:
+                with open("/proc/%d/smaps_rollup" % process, encoding="ascii") as sums:
+                    own = re.search(r"^Pss_Anon:\s+(\d+)", sums.read(), re.M)
+                    total += int(own.group(1)) if own else 0
+            except (FileNotFoundError, ProcessLookupError):  # it has just ended
                 pass
         return total * 1024
 
