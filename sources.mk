@@ -972,6 +972,8 @@ qb_dialogues = \
 	test/scenario/pool/cancel_running.dlg \
 	test/scenario/pool/cancel_waiting.dlg \
 	test/scenario/pool/engine_connections.dlg \
+	test/scenario/pool/engine_crowd.dlg \
+	test/scenario/pool/engine_crowded.dlg \
 	test/scenario/pool/fatal_when_idle.dlg \
 	test/scenario/pool/idle_in_transaction.dlg \
 	test/scenario/pool/query_abandoned.dlg \

@@ -128,8 +128,8 @@ unsigned kept_beside(const struct pool *p);        /* servers that are for nobod
 /* affinity.c */
 /* Some server is free. NULL: the task waits for a better one. */
 struct server *affinity_choose(struct task *t, usec_t now);
-/* Those of its kind have undone what others did: they are alone for a while. */
 bool affinity_waits(const struct task *t, usec_t now); /* for one of the engine's own, where it is at home or will be */
+/* Those of its kind have undone what others did: they are alone for a while. */
 void affinity_spoilt(const struct task *t, usec_t now);
 bool affinity_may_share(const struct task *t, usec_t now);
 bool affinity_follows(struct task *t, struct server *s, usec_t now); /* may it go there, too? */

@@ -253,8 +253,8 @@ bool affinity_waits(const struct task *t, usec_t now)
 	CHECK_TASK(t);
 	if (!knows_engine(h))
 		return now - t->since < NEW_WAITS;
-	return known_is_free(h) ||
-	       will_be_free(t->pool, h, true, now - (t->held_since != 0 ? t->held_since : now), now);
+	return known_is_free(h) || will_be_free(t->pool, h, true,
+					   now - (t->held_since != 0 ? t->held_since : now), now);
 }
 
 static void wait_for_it(struct task *t, usec_t now)

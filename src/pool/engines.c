@@ -16,9 +16,11 @@
 #define UNUSED                                                                                     \
 	(5 * USEC_SEC) /* a server of the clients that has not been used for so long may go for one */
 #define AFTER_ERROR (60 * USEC_SEC) /* the server wanted none: nobody asks again for so long */
-#define CROWD       16 /* statements that wait at the same moment for each connection are worth one more */
-#define FRESH       (1 * USEC_SEC) /* as long behind the coming of one, they are for whatever can run there */
-#define LOOK        128 /* waiting statements that are looked at */
+#define CROWD                                                                                      \
+	16 /* statements that wait at the same moment for each connection are worth one more */
+#define FRESH                                                                                      \
+	(1 * USEC_SEC) /* as long behind the coming of one, they are for whatever can run there */
+#define LOOK 128       /* waiting statements that are looked at */
 
 /* What the role or the database has for its sessions does not count: what is sent at start-up is stronger. */
 static const char *const pins[] = {"application_name", "qbouncer", "default_transaction_isolation",
@@ -90,7 +92,8 @@ unsigned engines_shared(const struct pool *p, usec_t now)
 	if (p->engines.n == 0)
 		return 0;
 	for (const struct task *t = p->tasks; t != NULL && left > 0; t = t->next, left--)
-		n += t->engine && (fresh || t->together != 0 || t->kind == 0) && affinity_waits(t, now);
+		n += t->engine && (fresh || t->together != 0 || t->kind == 0) &&
+		     affinity_waits(t, now);
 	return n;
 }
 

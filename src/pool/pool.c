@@ -16,9 +16,9 @@
 /* A server that refuses connections is tried again after this. */
 #define RETRY_FASTEST (1 * USEC_SEC)
 /* ... or at once for who has come since, so often within that time: it may be back. */
-#define FRESH_TRIES 5
-#define HELD_LOOK   128 /* tasks that are looked at for a free server */
-#define HELD_PERIOD (2 * USEC_MSEC)
+#define FRESH_TRIES   5
+#define HELD_LOOK     128 /* tasks that are looked at for a free server */
+#define HELD_PERIOD   (2 * USEC_MSEC)
 #define SHARED_PERIOD (20 * USEC_MSEC) /* ... for which no server was free */
 
 static struct loop_tick *held_tick; /* tasks that are held back are looked at again */
@@ -724,7 +724,6 @@ static unsigned wanted(struct pool *p)
 
 	if (tasks > 0)
 		tasks = without_shared(p, tasks, total == 0);
-
 	if (!p->welcome_known && p->greeting.count > 0 && clients == 0)
 		clients = 1;
 	room = total < size ? size - total : 0;
