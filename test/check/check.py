@@ -30,7 +30,7 @@ import psycopg  # noqa: E402
 import judge  # noqa: E402
 import worker  # noqa: E402
 from pgcluster import Cluster  # noqa: E402
-from proxy import Proxy, wait_for  # noqa: E402
+from proxy import Proxy, runnable, wait_for  # noqa: E402
 from relay import Relay  # noqa: E402
 
 SETUP = """
@@ -375,12 +375,9 @@ def main(kind=Check):
         said = judge_folder(a.judge)[0]
         print("\n".join(few_of_each(said)) or "nothing is wrong")
         sys.exit(bool(said))
-    with Cluster() as pg:
+    with Cluster() as pg, runnable(os.path.join(a.build, "qbouncer")) as program:
         pg.psql("CREATE ROLE app LOGIN; CREATE ROLE admin LOGIN")
         db = pg.createdb(owner="app")
-        folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")
-        os.chmod(folder, 0o755)
-        program = shutil.copy(os.path.join(a.build, "qbouncer"), folder)
         relay = relay_to(pg.port)
         proxies = [Proxy(program, pg, databases=through(relay), **SETTINGS) for _ in range(a.proxies)]
         try:
@@ -397,7 +394,6 @@ def main(kind=Check):
             for proxy in proxies:
                 proxy.remove()
             relay.stop()
-            shutil.rmtree(folder, ignore_errors=True)
         if said:
             print("\n".join(few_of_each(said)))
             with open(os.path.join(check.folder, "qbouncer.txt"), "w", encoding="utf-8") as out:

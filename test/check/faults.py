@@ -13,9 +13,7 @@ Entry points: FAULTS, spoilt, is_found, main.
 import argparse
 import os
 import re
-import shutil
 import sys
-import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -25,9 +23,7 @@ sys.path[:0] = [HERE, os.path.join(ROOT, "test", "lib")]
 import psycopg  # noqa: E402
 
 from limits import Limited  # noqa: E402
-from model import QUIET, Mismatch, one_program  # noqa: E402
-from pgcluster import Cluster  # noqa: E402
-from proxy import Proxy  # noqa: E402
+from model import Mismatch, one_program, quiet_proxy  # noqa: E402
 from schema import install_script  # noqa: E402
 
 TOLD = "coalesce(strpos(current_setting('qbouncer.tell', true) || ' ', ' @n@ '), 0) = 0 THEN\n\t\tPERFORM queue._tell(@n@, @name@);"
@@ -135,25 +131,16 @@ def main():
     p.add_argument("words", nargs="*")
     a = p.parse_args()
     missed = []
-    with Cluster() as pg:
-        pg.psql("CREATE ROLE app LOGIN; CREATE ROLE admin LOGIN")
-        folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")
-        os.chmod(folder, 0o755)
-        proxy = Proxy(shutil.copy(os.path.join(a.build, "qbouncer"), folder), pg, **QUIET)
-        try:
-            proxy.start()
-            for name in FAULTS:
-                if a.words and not any(re.search(w, name) for w in a.words):
-                    continue
-                began = time.monotonic()
-                found = is_found(pg, proxy, name, a.seconds)
-                if found is None:
-                    missed.append(name)
-                print("%s: %s" % (name, "NOT FOUND" if found is None else "seed %d, %.0f s: %s" % (
-                    found[0], time.monotonic() - began, found[1] if a.shown else found[1].split("\n")[0])), flush=True)
-        finally:
-            proxy.remove()
-            shutil.rmtree(folder, ignore_errors=True)
+    with quiet_proxy(a.build) as (pg, proxy):
+        for name in FAULTS:
+            if a.words and not any(re.search(w, name) for w in a.words):
+                continue
+            began = time.monotonic()
+            found = is_found(pg, proxy, name, a.seconds)
+            if found is None:
+                missed.append(name)
+            print("%s: %s" % (name, "NOT FOUND" if found is None else "seed %d, %.0f s: %s" % (
+                found[0], time.monotonic() - began, found[1] if a.shown else found[1].split("\n")[0])), flush=True)
     sys.exit("%d not found" % len(missed) if missed else 0)
 
 

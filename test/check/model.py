@@ -7,18 +7,17 @@ every answer and the final tables have to be those that the model says.
 
 For:     the command line and test/it/queue/test_queue_model.py.
 Must not know: how anything is done. What the tables hold is state.py.
-Entry points: Program (run), QUIET, linker, one_program, main.
+Entry points: Program (run), QUIET, linker, one_program, quiet_proxy, main.
 
 Nothing here depends on the clock: what has a time has it an hour from now.
 """
 
 import json
 import argparse
+import contextlib
 import os
 import random
-import shutil
 import sys
-import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -30,7 +29,7 @@ import psycopg  # noqa: E402
 from links import HOW, Driver, Raw, Refused, Stuck  # noqa: E402
 from looks import Looks  # noqa: E402
 from pgcluster import Cluster  # noqa: E402
-from proxy import Proxy, wait_for  # noqa: E402
+from proxy import Proxy, runnable, wait_for  # noqa: E402
 from pushes import Pushes  # noqa: E402
 from state import Queue, State, Tx, UNFINISHED, token_order  # noqa: E402
 from waits import Waits  # noqa: E402
@@ -725,6 +724,18 @@ def one_program(pg, proxy, seed, steps, kind=Program, template="template1", pati
         pg.dropdb(db)
 
 
+@contextlib.contextmanager
+def quiet_proxy(build):
+    """A Postgres, and a proxy before it."""
+    with Cluster() as pg, runnable(os.path.join(build, "qbouncer")) as program:
+        pg.psql("CREATE ROLE app LOGIN; CREATE ROLE admin LOGIN")
+        proxy = Proxy(program, pg, **QUIET)
+        try:
+            yield pg, proxy.start()
+        finally:
+            proxy.remove()
+
+
 def main(kind=Program):
     p = argparse.ArgumentParser(description="Random programs against a model.")
     p.add_argument("--build", default=os.environ.get("QB_BUILD", "."), help="where qbouncer is")
@@ -734,13 +745,8 @@ def main(kind=Program):
     p.add_argument("--shown", type=int, default=kind.shown, help="how many of its last statements are shown when something is wrong")
     a = p.parse_args()
     kind.shown = a.shown
-    with Cluster() as pg:
-        pg.psql("CREATE ROLE app LOGIN; CREATE ROLE admin LOGIN")
-        folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")
-        os.chmod(folder, 0o755)
-        proxy = Proxy(shutil.copy(os.path.join(a.build, "qbouncer"), folder), pg, **QUIET)
+    with quiet_proxy(a.build) as (pg, proxy):
         try:
-            proxy.start()
             seeds = [a.seed] if a.seed is not None else (random.randrange(10 ** 9) for _ in range(10 ** 9))
             until, n = time.monotonic() + a.seconds, 0
             for seed in seeds:
@@ -754,9 +760,6 @@ def main(kind=Program):
         except Mismatch as e:
             print(e)
             sys.exit(1)
-        finally:
-            proxy.remove()
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,8 @@ Entry points: Runs (setup, begin, mishaps, drain, verdict), judge, main.
 import argparse
 import os
 import random
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 
@@ -31,7 +29,7 @@ import psycopg  # noqa: E402
 
 import check  # noqa: E402
 from pgcluster import Cluster  # noqa: E402
-from proxy import Proxy, wait_for  # noqa: E402
+from proxy import Proxy, runnable, wait_for  # noqa: E402
 
 RETRY = "max_attempts = 1000000, retry = 'fixed 20ms', retain_done = '1 hour'"
 QUEUES = {
@@ -320,12 +318,9 @@ def main():
     p.add_argument("--seed", default=str(random.randrange(10 ** 6)))
     p.add_argument("--crashes", action="store_true", help="kill backends, so that the server recovers")
     a = p.parse_args()
-    with Cluster() as pg:
+    with Cluster() as pg, runnable(os.path.join(a.build, "qbouncer")) as program:
         pg.psql("CREATE ROLE app LOGIN; CREATE ROLE admin LOGIN")
         db = pg.createdb(owner="app")
-        folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")
-        os.chmod(folder, 0o755)
-        program = shutil.copy(os.path.join(a.build, "qbouncer"), folder)
         relay = check.relay_to(pg.port)
         proxies = [Proxy(program, pg, databases=check.through(relay), **SETTINGS) for _ in range(2)]
         try:
@@ -341,7 +336,6 @@ def main():
             for proxy in proxies:
                 proxy.remove()
             relay.stop()
-            shutil.rmtree(folder, ignore_errors=True)
     print("\n".join(check.few_of_each(said)) or "all is well")
     sys.exit(bool(said))
 

@@ -14,7 +14,6 @@ current directory.
 import os
 import shutil
 import sys
-import tempfile
 
 import psycopg
 import pytest
@@ -26,7 +25,7 @@ pytest.register_assert_rewrite("metrics", "queuetest", "verbways")
 
 from pgcluster import Cluster  # noqa: E402
 from pki import Authority  # noqa: E402
-from proxy import Proxy  # noqa: E402
+from proxy import Proxy, runnable  # noqa: E402
 from schema import install_script  # noqa: E402
 
 # Logins at the server that are not "trust", by user name.
@@ -68,13 +67,8 @@ def find_program():
 
 @pytest.fixture(scope="session")
 def program():
-    """A copy of the program that the unprivileged user can run."""
-    folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")
-    os.chmod(folder, 0o755)
-    copy = shutil.copy(find_program(), folder)
-    os.chmod(copy, 0o755)
-    yield copy
-    shutil.rmtree(folder, ignore_errors=True)
+    with runnable(find_program()) as copy:
+        yield copy
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,10 @@
 
 For:     test/it and test/check.
 Must not know: pytest.
-Entry points: wait_for, running, free_port, Proxy (start, stop, dsn, connect, wire, console, wait_for, wait_log, reload, rss).
+Entry points: wait_for, runnable, running, free_port, Proxy (start, stop, dsn, connect, wire, console, wait_for, wait_log, reload, rss).
 """
 
+import contextlib
 import os
 import pwd
 import re
@@ -48,6 +49,19 @@ def wait_for(condition, what="the condition", timeout=15):
         if time.monotonic() > deadline:
             raise AssertionError("%s did not come true in %s s" % (what, timeout))
         time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def runnable(program):
+    """A copy that the unprivileged user can run, wherever the build directory is."""
+    folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")
+    os.chmod(folder, 0o755)
+    try:
+        copy = shutil.copy(program, folder)
+        os.chmod(copy, 0o755)
+        yield copy
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def running(direct, n=1):

@@ -127,7 +127,7 @@ def test_a_cancel_of_one(batch, direct):
     assert [state for state, _ in ends(c, jobs[:4] + jobs[5:])] == ["done"] * 7
     assert [n for n, in direct.execute("SELECT n FROM app.done ORDER BY n")] == [0, 1, 2, 3, 5, 6, 7]
     assert value(direct, "SELECT count(DISTINCT xid) FROM app.done") == 1 and value(direct, LOCKED) == 0
-    assert proxy.console("SHOW RUNNING") == []
+    wait_for(lambda: proxy.console("SHOW RUNNING") == [], "the end of all")
     direct.execute("SELECT pg_advisory_unlock(7)")
 
 
