@@ -2,7 +2,7 @@
 
 For:     test_queue_*.py of test/it.
 Must not know: the console; what is waited for shows on the wire or in the tables.
-Entry points: fixtures qproxy, q; shared, shared_db, shared_proxy; tag, error, take, parked, jobs, state_of, woken, send_all, results.
+Entry points: fixtures qproxy, q; shared, shared_db, shared_proxy; stream, take_events; tag, error, take, parked, jobs, state_of, woken, send_all, results.
 """
 
 import json
@@ -129,6 +129,25 @@ def q(qproxy, db):
     with qproxy.wire(db) as c:
         c.rows("QUEUE CREATE mail")
         yield c
+
+
+@pytest.fixture(name="c")
+def stream(qproxy, db):
+    """A raw connection, the stream `orders` and its subscription `bi`."""
+    with qproxy.wire(db) as c:
+        for row in c.rows("SELECT name FROM queue.streams") if c.rows("SELECT to_regclass('queue.streams')::text AS t")[0]["t"] else []:
+            tag(c, "QUEUE DROP IF EXISTS " + row["name"])
+        tag(c, "QUEUE CREATE orders WITH (kind = stream)")
+        tag(c, "QUEUE SUBSCRIBE bi TO orders")
+        yield c
+        c.simple("ROLLBACK")
+        tag(c, "QUEUE DROP IF EXISTS orders")
+
+
+def take_events(c, more=""):
+    """Of that subscription: (token, payloads); None: there are no events."""
+    rows = c.rows("QUEUE TAKE orders FOR bi " + more)
+    return (rows[0]["token"] if rows else None), [r["payload"] for r in rows]
 
 
 def tag(c, sql):

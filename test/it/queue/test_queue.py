@@ -9,7 +9,7 @@ import pytest
 
 from pgwire import PgError, cancel, types
 from proxy import wait_for
-from queuetest import JOB_COLUMNS
+from queuetest import JOB_COLUMNS, error, tag, take
 
 
 @pytest.fixture
@@ -18,27 +18,6 @@ def q(proxy, db):
     with proxy.wire(db) as c:
         c.rows("QUEUE CREATE mail")
         yield c
-
-
-def tag(c, sql):
-    """Runs it; the tag of its last CommandComplete; errors are raised."""
-    got = c.simple(sql)
-    for m in got:
-        if m.type == "E":
-            raise PgError(m)
-    return [m.tag for m in got if m.type == "C"][-1]
-
-
-def error(c, sql):
-    with pytest.raises(PgError) as e:
-        tag(c, sql)
-    return e.value
-
-
-def take(c, sql="QUEUE TAKE mail"):
-    rows = c.rows(sql)
-    assert len(rows) == 1, rows
-    return rows[0]
 
 
 def waiting(proxy, n=1):

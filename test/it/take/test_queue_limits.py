@@ -18,6 +18,23 @@ def done(w, job):
     assert tag(w, "QUEUE DONE '%s'" % job["token"]) == "UPDATE 1"
 
 
+def done_in_a_block(w, job):
+    tag(w, "BEGIN")
+    done(w, job)
+    tag(w, "COMMIT")
+
+
+# by the worker itself
+ENDS = {
+    "DONE": done,
+    "DONE in a block": done_in_a_block,
+    "FAIL": lambda w, job: tag(w, "QUEUE FAIL '%s' RETRY IN '1 h'" % job["token"]),
+    "RELEASE": lambda w, job: tag(w, "QUEUE RELEASE '%s' DELAY '1 h'" % job["token"]),
+    "goodbye": lambda w, job: w.close(),
+    "broken": lambda w, job: w.sock.close(),
+}
+
+
 @pytest.mark.parametrize("way", ["DONE", "DONE in a block", "FAIL", "RELEASE", "goodbye", "broken", "CANCEL", "other proxy", "SQL"])
 def test_room_wakes(qproxy, qbouncer, db, direct, way):  # noqa: F811
     second = qbouncer(queue_heartbeat=HEARTBEAT, queue_rescan="1h")
@@ -27,20 +44,8 @@ def test_room_wakes(qproxy, qbouncer, db, direct, way):  # noqa: F811
         first = take(a, "QUEUE TAKE mail LEASE '1 h'")
         b.query("QUEUE TAKE mail WAIT '60s'")
         parked(b)
-        if way == "DONE":
-            done(a, first)
-        elif way == "DONE in a block":
-            tag(a, "BEGIN")
-            done(a, first)
-            tag(a, "COMMIT")
-        elif way == "FAIL":
-            tag(a, "QUEUE FAIL '%s' RETRY IN '1 h'" % first["token"])
-        elif way == "RELEASE":
-            tag(a, "QUEUE RELEASE '%s' DELAY '1 h'" % first["token"])
-        elif way == "goodbye":
-            a.close()
-        elif way == "broken":
-            a.sock.close()
+        if way in ENDS:
+            ENDS[way](a, first)
         elif way == "CANCEL":
             tag(other, "QUEUE CANCEL '%s'" % first["token"])
             assert other.rows("QUEUE STATS mail")[0]["leased"] == "1"   # until its worker hears of it
@@ -214,20 +219,8 @@ def test_a_place_of_a_group_wakes(qproxy, qbouncer, db, direct, way):  # noqa: F
         held = take(other, "QUEUE TAKE mail LEASE '1 h'")
         b.query("QUEUE TAKE mail WAIT '60s'")
         parked(b)
-        if way == "DONE":
-            done(a, first)
-        elif way == "DONE in a block":
-            tag(a, "BEGIN")
-            done(a, first)
-            tag(a, "COMMIT")
-        elif way == "FAIL":
-            tag(a, "QUEUE FAIL '%s' RETRY IN '1 h'" % first["token"])
-        elif way == "RELEASE":
-            tag(a, "QUEUE RELEASE '%s' DELAY '1 h'" % first["token"])
-        elif way == "goodbye":
-            a.close()
-        elif way == "broken":
-            a.sock.close()
+        if way in ENDS:
+            ENDS[way](a, first)
         elif way == "other proxy":
             done(other, held)
         elif way == "SQL":

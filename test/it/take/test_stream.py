@@ -12,24 +12,7 @@ import pytest
 from node import node_path
 from proxy import wait_for
 from queuetest import (  # noqa: F401
-    error, parked, shared, shared_db, shared_proxy, tag, woken)
-
-
-@pytest.fixture
-def c(qproxy, db):
-    with qproxy.wire(db) as one:
-        for name in one.rows("QUEUE SUBSCRIPTIONS") if one.rows("SELECT to_regclass('queue.streams')::text AS t")[0]["t"] else []:
-            tag(one, "QUEUE DROP IF EXISTS " + name["stream"])
-        tag(one, "QUEUE CREATE orders WITH (kind = stream)")
-        tag(one, "QUEUE SUBSCRIBE bi TO orders")
-        yield one
-        one.simple("ROLLBACK")
-        tag(one, "QUEUE DROP IF EXISTS orders")
-
-
-def take(c, more=""):
-    rows = c.rows("QUEUE TAKE orders FOR bi " + more)
-    return (rows[0]["token"] if rows else None), [r["payload"] for r in rows]
+    error, parked, shared, shared_db, shared_proxy, stream, tag, take_events as take, woken)
 
 
 def test_thin(c):
