@@ -146,42 +146,49 @@ DECLARE
 BEGIN
 	FOR s IN SELECT * FROM queue.streams AS t WHERE t.name = q OR q IS NULL
 			AND has_table_privilege(to_regclass(format('queue.e%s_0', t.number)), 'SELECT') ORDER BY t.name LOOP
-		behind := NULL;
-		most := NULL;
-		FOR u IN SELECT h.subscription, least(sum(h.pending), 100000) AS pending, max(h.lag) AS lag, max(h.attempt) AS attempt, sum(h.dead) AS dead,
-					max(h.last_taken) AS last_taken, max(h.lost_at) AS lost_at, min(h.taken_at) AS taken_at, max(h.delivery) AS delivery,
-					(array_agg(h.error ORDER BY h.attempt DESC NULLS LAST))[1] AS error, max(h.bytes) AS bytes, max(h.oldest) AS oldest
-				FROM queue.subscriptions(s.name) AS h GROUP BY h.subscription, h.owner ORDER BY h.subscription LOOP
-			IF u.subscription IS NOT NULL THEN
-				RETURN QUERY SELECT 'subscription', s.name || '/' || u.subscription, h.hint IS NULL, concat_ws(', ',
-						CASE WHEN u.pending IS NULL THEN 'another role''s' WHEN u.pending = 0 THEN 'nothing is to come'
-							WHEN u.pending >= 100000 THEN '100000 events or more are to come' ELSE u.pending || ' events are to come' END,
-						'the first is ' || queue._roughly(u.lag) || ' old',
-						CASE WHEN u.attempt > 1 THEN 'a delivery is at its attempt ' || u.attempt END,
-						CASE WHEN u.dead > 0 THEN u.dead || ' are dead' END,
-						CASE WHEN u.last_taken IS NOT NULL THEN 'taken ' || queue._roughly(moment - u.last_taken) || ' ago' END), h.hint
-					FROM (SELECT CASE
-						WHEN u.lost_at IS NOT NULL
-							THEN format('It has lost events by retain_max: QUEUE SEEK %I ON %I TO BEGINNING', u.subscription, s.name)
-						WHEN u.attempt > 5 THEN 'Its delivery fails again and again: ' || coalesce(u.error, 'its leases end')
-						WHEN greatest(u.lag, moment - u.taken_at) > s.retain * 2 + interval '2 hours'
-							THEN format('It keeps what retain would remove, for %s. If it is no longer needed: QUEUE UNSUBSCRIBE %I FROM %I',
-								queue._roughly(greatest(u.lag, moment - u.taken_at)), u.subscription, s.name)
-						WHEN u.lag > interval '1 min' AND u.delivery IS NULL
-							THEN format('Nobody takes for it. If it is no longer needed: QUEUE UNSUBSCRIBE %I FROM %I', u.subscription, s.name) END)
-						AS h (hint);
-				IF u.lost_at IS NULL AND greatest(u.lag, moment - u.taken_at) > coalesce(most, '0') THEN
-					most := greatest(u.lag, moment - u.taken_at);
-					behind := u.subscription;
+		BEGIN
+			behind := NULL;
+			most := NULL;
+			FOR u IN SELECT h.subscription, least(sum(h.pending), 100000) AS pending, max(h.lag) AS lag, max(h.attempt) AS attempt, sum(h.dead) AS dead,
+						max(h.last_taken) AS last_taken, max(h.lost_at) AS lost_at, min(h.taken_at) AS taken_at, max(h.delivery) AS delivery,
+						(array_agg(h.error ORDER BY h.attempt DESC NULLS LAST))[1] AS error, max(h.bytes) AS bytes, max(h.oldest) AS oldest
+					FROM queue.subscriptions(s.name) AS h GROUP BY h.subscription, h.owner ORDER BY h.subscription LOOP
+				IF u.subscription IS NOT NULL THEN
+					RETURN QUERY SELECT 'subscription', s.name || '/' || u.subscription, h.hint IS NULL, concat_ws(', ',
+							CASE WHEN u.pending IS NULL THEN 'another role''s' WHEN u.pending = 0 THEN 'nothing is to come'
+								WHEN u.pending >= 100000 THEN '100000 events or more are to come' ELSE u.pending || ' events are to come' END,
+							'the first is ' || queue._roughly(u.lag) || ' old',
+							CASE WHEN u.attempt > 1 THEN 'a delivery is at its attempt ' || u.attempt END,
+							CASE WHEN u.dead > 0 THEN u.dead || ' are dead' END,
+							CASE WHEN u.last_taken IS NOT NULL THEN 'taken ' || queue._roughly(moment - u.last_taken) || ' ago' END), h.hint
+						FROM (SELECT CASE
+							WHEN u.lost_at IS NOT NULL
+								THEN format('It has lost events by retain_max: QUEUE SEEK %I ON %I TO BEGINNING', u.subscription, s.name)
+							WHEN u.attempt > 5 THEN 'Its delivery fails again and again: ' || coalesce(u.error, 'its leases end')
+							WHEN greatest(u.lag, moment - u.taken_at) > s.retain * 2 + interval '2 hours'
+								THEN format('It keeps what retain would remove, for %s. If it is no longer needed: QUEUE UNSUBSCRIBE %I FROM %I',
+									queue._roughly(greatest(u.lag, moment - u.taken_at)), u.subscription, s.name)
+							WHEN u.lag > interval '1 min' AND u.delivery IS NULL
+								THEN format('Nobody takes for it. If it is no longer needed: QUEUE UNSUBSCRIBE %I FROM %I', u.subscription, s.name) END)
+							AS h (hint);
+					IF u.lost_at IS NULL AND greatest(u.lag, moment - u.taken_at) > coalesce(most, '0') THEN
+						most := greatest(u.lag, moment - u.taken_at);
+						behind := u.subscription;
+					END IF;
 				END IF;
+			END LOOP;
+			CONTINUE WHEN NOT FOUND;	-- dropped meanwhile
+			late := moment - u.oldest > greatest(s.retain, s.retain_max) * 2 + interval '2 hours' OR u.bytes > s.retain_bytes * 1.5;
+			RETURN QUERY SELECT 'stream', s.name, late IS NOT TRUE, concat_ws(', ', pg_size_pretty(u.bytes),
+					CASE WHEN u.oldest IS NULL THEN 'empty' ELSE 'the oldest event is ' || queue._roughly(moment - u.oldest) || ' old' END,
+					CASE WHEN s.retain IS NULL AND s.retain_max IS NULL AND s.retain_bytes IS NULL THEN 'kept for ever' END),
+				CASE WHEN late AND behind IS NOT NULL THEN format('It is kept for subscription %I.', behind)
+					WHEN late THEN 'A transaction that has not ended holds it, as shown here; or no proxy maintains it, or its owner has no login.' END;
+		EXCEPTION WHEN undefined_table THEN	-- dropped meanwhile
+			IF q IS NOT NULL THEN
+				RAISE;
 			END IF;
-		END LOOP;
-		late := moment - u.oldest > greatest(s.retain, s.retain_max) * 2 + interval '2 hours' OR u.bytes > s.retain_bytes * 1.5;
-		RETURN QUERY SELECT 'stream', s.name, late IS NOT TRUE, concat_ws(', ', pg_size_pretty(u.bytes),
-				CASE WHEN u.oldest IS NULL THEN 'empty' ELSE 'the oldest event is ' || queue._roughly(moment - u.oldest) || ' old' END,
-				CASE WHEN s.retain IS NULL AND s.retain_max IS NULL AND s.retain_bytes IS NULL THEN 'kept for ever' END),
-			CASE WHEN late AND behind IS NOT NULL THEN format('It is kept for subscription %I.', behind)
-				WHEN late THEN 'A transaction that has not ended holds it, as shown here; or no proxy maintains it, or its owner has no login.' END;
+		END;
 	END LOOP;
 END
 $$;

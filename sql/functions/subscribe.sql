@@ -700,54 +700,61 @@ BEGIN
 		PERFORM queue._find_stream(q);
 	END IF;
 	FOR s IN SELECT * FROM queue.streams AS t WHERE q IS NULL OR t.name = q ORDER BY t.name LOOP
-		stream := s.name;
-		oldest := NULL;
-		bytes := queue._ring_bytes(s.number);
-		last_id := NULL;
-		may := has_table_privilege(to_regclass(format('queue.e%s_0', s.number)), 'SELECT');
-		IF may THEN
-			EXECUTE format('SELECT min(m), greatest(max(last), $1) FROM (%s) AS u', queue._each_of_ring(s.number, 'SELECT max(id) AS last,
-					(SELECT pushed_at FROM @e@ ORDER BY id LIMIT 1) AS m FROM @e@', ' UNION ALL ')) INTO oldest, last_id USING s.gone_id;
-		END IF;
-		FOR u IN SELECT t.* FROM (SELECT s.number AS of) AS one LEFT JOIN queue.subscriptions AS t ON t.stream = one.of
-				ORDER BY t.name, t.ends IS NULL, t.lane LOOP
-			subscription := u.name;
-			parallel := u.lanes;
-			lane := u.lane + 1;
-			owner := CASE WHEN u.number IS NULL THEN pg_get_userbyid(s.owner) ELSE pg_get_userbyid(u.owner) END;
-			lease := u.lease;
-			created_at := coalesce(u.created_at, s.created_at);
-			lost_at := u.lost_at;
-			lost_id := u.lost_id;
-			p := NULL;
-			d := NULL;
-			pending := NULL;
-			lag := NULL;
-			retries := NULL;
-			dead := NULL;
-			IF u.number IS NOT NULL AND pg_has_role(u.owner, 'USAGE') THEN
-				SELECT * INTO p FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
-				SELECT * INTO d FROM queue.deliveries WHERE sub = u.number AND id = p.delivery;
-				SELECT w.waiting, w.dead INTO retries, dead FROM queue._retries(u.number, 100000) AS w;
-				IF may AND p.s1 IS NOT NULL THEN
-					SELECT w.n, date_trunc('milliseconds', clock_timestamp() - w.first) INTO pending, lag
-						FROM queue._pending(s.number, p, u.from_time, u.from_id, 100000, u.lanes, u.lane, u.ends) AS w;
-				END IF;
+		BEGIN
+			stream := s.name;
+			oldest := NULL;
+			bytes := queue._ring_bytes(s.number);
+			last_id := NULL;
+			may := has_table_privilege(to_regclass(format('queue.e%s_0', s.number)), 'SELECT');
+			CONTINUE WHEN may IS NULL;	-- dropped meanwhile
+			IF may THEN
+				EXECUTE format('SELECT min(m), greatest(max(last), $1) FROM (%s) AS u', queue._each_of_ring(s.number, 'SELECT max(id) AS last,
+						(SELECT pushed_at FROM @e@ ORDER BY id LIMIT 1) AS m FROM @e@', ' UNION ALL ')) INTO oldest, last_id USING s.gone_id;
 			END IF;
-			delivery := CASE WHEN d.id IS NOT NULL THEN d.sub || '-d' || d.id END;
-			events := d.events;
-			attempt := d.attempt;
-			worker := d.worker;
-			taken_at := d.taken_at;
-			lease_until := d.lease_until;
-			error := d.error;
-			last_taken := CASE WHEN p.delivery > 0 THEN p.at END;
-			"position" := CASE WHEN u.ends IS NOT NULL THEN NULL WHEN u.lanes > 1 OR u.waits THEN queue._places(u)
-				ELSE nullif(queue._place(p, u.from_id, u.from_time), '') END;
-			delivered := p.delivered;
-			rate := round((p.rate * queue._fades(p.at))::numeric, 3);
-			RETURN NEXT;
-		END LOOP;
+			FOR u IN SELECT t.* FROM (SELECT s.number AS of) AS one LEFT JOIN queue.subscriptions AS t ON t.stream = one.of
+					ORDER BY t.name, t.ends IS NULL, t.lane LOOP
+				subscription := u.name;
+				parallel := u.lanes;
+				lane := u.lane + 1;
+				owner := CASE WHEN u.number IS NULL THEN pg_get_userbyid(s.owner) ELSE pg_get_userbyid(u.owner) END;
+				lease := u.lease;
+				created_at := coalesce(u.created_at, s.created_at);
+				lost_at := u.lost_at;
+				lost_id := u.lost_id;
+				p := NULL;
+				d := NULL;
+				pending := NULL;
+				lag := NULL;
+				retries := NULL;
+				dead := NULL;
+				IF u.number IS NOT NULL AND pg_has_role(u.owner, 'USAGE') THEN
+					SELECT * INTO p FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
+					SELECT * INTO d FROM queue.deliveries WHERE sub = u.number AND id = p.delivery;
+					SELECT w.waiting, w.dead INTO retries, dead FROM queue._retries(u.number, 100000) AS w;
+					IF may AND p.s1 IS NOT NULL THEN
+						SELECT w.n, date_trunc('milliseconds', clock_timestamp() - w.first) INTO pending, lag
+							FROM queue._pending(s.number, p, u.from_time, u.from_id, 100000, u.lanes, u.lane, u.ends) AS w;
+					END IF;
+				END IF;
+				delivery := CASE WHEN d.id IS NOT NULL THEN d.sub || '-d' || d.id END;
+				events := d.events;
+				attempt := d.attempt;
+				worker := d.worker;
+				taken_at := d.taken_at;
+				lease_until := d.lease_until;
+				error := d.error;
+				last_taken := CASE WHEN p.delivery > 0 THEN p.at END;
+				"position" := CASE WHEN u.ends IS NOT NULL THEN NULL WHEN u.lanes > 1 OR u.waits THEN queue._places(u)
+					ELSE nullif(queue._place(p, u.from_id, u.from_time), '') END;
+				delivered := p.delivered;
+				rate := round((p.rate * queue._fades(p.at))::numeric, 3);
+				RETURN NEXT;
+			END LOOP;
+		EXCEPTION WHEN undefined_table THEN	-- dropped meanwhile
+			IF q IS NOT NULL THEN
+				RAISE;
+			END IF;
+		END;
 	END LOOP;
 END
 $$;

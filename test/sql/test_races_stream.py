@@ -77,6 +77,19 @@ def test_fail_of_events_beside_who_drops_their_reader(s, drop):
     assert s.connect("postgres").value("SELECT count(*) FROM queue.retries") == 0
 
 
+@pytest.mark.parametrize("sql", ["SELECT stream FROM queue.subscriptions()", "SELECT name FROM queue.health() WHERE about = 'stream'",
+                                 "SELECT queue FROM queue.stats()"])
+def test_who_looks_at_all_while_one_is_dropped(s, sql):
+    s.rows("SELECT queue.create('other', false, '{kind}', '{stream}')")
+    two = s.connect()
+    s.rows("BEGIN")
+    s.rows("SELECT queue.drop('s')")
+    looks = s.beside(two.column, sql)
+    s.until_blocked(two)
+    s.rows("COMMIT")
+    assert looks.result() == ["other"]
+
+
 def test_creators_do_not_wait_for_each_other(db):
     """A name is waited for, nothing else: neither other makers, nor who reads other streams."""
     db.rows(STREAM)
