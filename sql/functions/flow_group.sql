@@ -295,6 +295,11 @@ $body$);
 BEGIN
 	INSERT INTO @noted@ ("group", blocked)
 		SELECT "group", min(id) FROM pushed WHERE state = 'blocked' GROUP BY "group" ORDER BY min(id);
+	-- the owner's trigger has taken its group away: nobody would let it in
+	IF EXISTS (SELECT FROM pushed WHERE state = 'blocked' AND "group" IS NULL) THEN
+		UPDATE @table@ SET state = CASE WHEN run_at > clock_timestamp() THEN 'later' ELSE 'ready' END, position = DEFAULT
+			WHERE id = ANY (ARRAY(SELECT id FROM pushed WHERE state = 'blocked' AND "group" IS NULL)) AND state = 'blocked';
+	END IF;
 	RETURN NULL;
 END
 $body$);

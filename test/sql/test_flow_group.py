@@ -685,6 +685,21 @@ def test_pushes_of_many_groups_are_one_statement(db):
     assert db.column(GROUPED, jobs) == [8, 9, 8]
 
 
+@pytest.mark.parametrize("options", [{}, {"max_running_per_group": "none"}, {"max_running_per_group": 2},
+                                     {"max_running_per_group": 2, "fair": "group"}, {"rate_per_group": "5/h burst 3"}])
+@pytest.mark.parametrize("trigger", ["a_first", "z_last"])
+def test_an_owners_trigger_takes_the_group_away(db, trigger, options):
+    """Behind the push, or our trigger, has seen one: the job is of no group then, and waits for nobody."""
+    db.create("q", **options)
+    db.rows("CREATE FUNCTION public.own() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN NEW.\"group\" := nullif(NEW.\"group\", 'no'); RETURN NEW; END $$")
+    db.rows("CREATE TRIGGER %s BEFORE INSERT ON queue.q_q FOR EACH ROW EXECUTE FUNCTION public.own()" % trigger)
+    assert db.column(GROUPED, grouped("no", "a", "no", "no")) == [1, 2, 3, 4]
+    db.rows("SELECT queue.push('q', '1', \"group\" => 'no'), queue.push('q', '1', \"group\" => 'no', delay => '1 h')")
+    assert sorted(take(db)) == [(1, None), (2, "a"), (3, None), (4, None), (5, None)]
+    assert db.rows("SELECT id, state FROM queue.q_q WHERE state <> 'leased'") == [(6, "later")]
+
+
 def test_no_rows_of_a_push_that_the_queue_refuses(db):
     db.create("q", max_running_per_group=2)
     db.fails("22P02", GROUPED, ["1", None, "a", "{", None, "b"])
