@@ -6,8 +6,9 @@ import re
 import subprocess
 
 import psycopg
-from queuetest import tag
+from queuetest import INT8, tag
 
+XID8 = 5069  # in rows the same bytes as INT8, in text and in binary: clients are told of that one
 PAYLOADS = "jsonb", "text", "bytea"
 
 
@@ -54,7 +55,7 @@ def test_calls(proxy, db, direct):
         asked = [0 if n in used else t for n, t in enumerate(types, 1)]
         params, got = described(direct.pgconn, sql, types, asked)
         assert params == types[:len(params)] and not [n for n in used if n > len(types)], name
-        assert got == columns, name
+        assert [(column, INT8 if oid == XID8 else oid) for column, oid in got] == columns, name
         described(direct.pgconn, sql, types)
         seen += 1
     assert seen > 40
