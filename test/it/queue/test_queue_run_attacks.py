@@ -320,3 +320,39 @@ def test_a_cancel_that_is_lost(cluster, qbouncer, db, direct):
         tag(c, "QUEUE RUN 'SELECT 1; SELECT pg_sleep(600)' ON nightly TIMEOUT '100 ms'")
         assert relay.lost.wait(15)
         wait_for(lambda: states(direct, "nightly") == ["dead"], "its end")
+
+
+# One of each class; those that are said of a lease, and of no server at all, too.
+CODES = """01000 02000 03000 08006 08P01 09000 0A000 0B000 0F000 0L000 0P000 0Z002 20000 21000 22000 22P02 22P05 23505 24000 25000 25P02 26000 27000 28000
+    2B000 2D000 2F005 34000 38000 39000 3B001 3D000 3F000 40001 40P01 42000 42501 42883 44000 53100 53200 53300 54000 55000 55P03 57014 57P01 57P03 58030 72000
+    F0000 HV000 P0001 P0004 XX000 XX001 QB001 QB002 QB003 QB999""".split()
+
+
+def test_an_error_of_each_class(qbouncer, db):
+    """Whatever it says, a job is tried as often as it may be, and its error is the one that it had."""
+    proxy = qbouncer()
+    retry = "max_attempts = 2, retry = 'fixed 1ms', retain_done = '1 h'"
+    with proxy.wire(db) as c:
+        c.simple("""CREATE SCHEMA app; CREATE FUNCTION app.h(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'mine' USING ERRCODE = payload #>> '{}'; END $$""")
+        tag(c, "QUEUE CREATE h WITH (handler = 'app.h', %s)" % retry)
+        tag(c, "QUEUE CREATE b WITH (handler = 'app.h', handler_batch = 10, %s)" % retry)
+        tag(c, "QUEUE CREATE s WITH (run = sql, %s)" % retry)
+        jobs = []
+        for code in CODES:
+            statement = literal("DO $$BEGIN RAISE EXCEPTION 'mine' USING ERRCODE = '%s'; END$$" % code)
+            for push in ("QUEUE PUSH h '\"%s\"'" % code, "QUEUE PUSH b '\"%s\"'" % code, "QUEUE RUN %s ON s" % statement, "QUEUE RUN %s ON s NO TRANSACTION" % statement):
+                jobs.append((code, c.rows(push + " RETURNING JOB")[0]["job"]))
+        for code, job in jobs:
+            (end,) = c.rows("QUEUE AWAIT '%s' WAIT '60 s'" % job)
+            assert (end["state"], end["attempt"]) == ("dead", "2") and end["error"].startswith("mine (%s)" % code), (code, job, end)
+
+
+def test_as_many_columns_as_there_may_be(sql):
+    proxy, c = sql
+    columns = ", ".join("%d AS c%d" % (i, i) for i in range(1600))
+    (row,) = rows(run(c, "SELECT " + columns))
+    assert row == {"c%d" % i: i for i in range(1600)}
+    end = run(c, "SELECT %s FROM generate_series(1, 300)" % columns)
+    got = json.loads(end["result"])
+    assert (got["count"], got["cut"]) == (300, True) and 1 < len(got["rows"]) < 300
