@@ -9,7 +9,18 @@
 #include "base/util.h"
 
 /* Of the messages of the channel; another number is another language. */
-#define MOVE_VERSION 2
+#define MOVE_VERSION 3
+
+struct pool;
+
+/* Work that goes on in a pool when no client is there. Is there any? Then the process that adopts hears it of its own pool.
+ * Given once, by whoever has such work. */
+struct move_work {
+	bool (*works)(const struct pool *p);
+	void (*inherited)(struct pool *p);
+};
+void move_hear_of_work(const struct move_work *w);
+void adopt_hear_of_work(const struct move_work *w);
 
 /* Who gives. Takes the channel's descriptor. over: the other process has gone (clean: it ended by itself); what it had not
  * confirmed is served here again. Shutdown is another matter: pooler_shutdown(). false: no memory. */

@@ -13,6 +13,7 @@ static struct {
 	void (*on_over)(void);
 	unsigned n_clients, n_servers;
 	struct buf unanswered; /* answers that did not fit; nothing more is taken until they do */
+	const struct move_work *work;
 } adoption = {.channel = -1};
 
 /* --- answers --- */
@@ -148,6 +149,11 @@ static struct server *adopt_server(struct wire_reader *r, struct pool *p, int fd
 	return NULL;
 }
 
+void adopt_hear_of_work(const struct move_work *w)
+{
+	adoption.work = w;
+}
+
 static struct pool *get_pool(struct wire_reader *r)
 {
 	const char *database = wire_get_cstr(r, NULL);
@@ -203,13 +209,14 @@ static void on_pool(struct wire_reader *r)
 	struct vars welcome = {0};
 	const void *rest;
 	size_t len;
-	bool known;
+	bool same, known, works;
 
 	move_get_secret(r, &given);
-	known = move_same_entry(r, p != NULL ? p->db : NULL);
-	known = wire_get_u8(r) != 0 && known;
+	same = move_same_entry(r, p != NULL ? p->db : NULL);
+	known = wire_get_u8(r) != 0 && same;
 	move_get_vars(r, &welcome);
 	rest = move_get_bytes(r, &len);
+	works = wire_get_u8(r) != 0 && same;
 	if (p != NULL && !r->failed && p->given.kind == SECRET_NONE)
 		(void)!secret_copy(&p->given, &given);
 	if (p != NULL && !r->failed && known && !p->welcome_known) {
@@ -219,6 +226,8 @@ static void on_pool(struct wire_reader *r)
 		p->welcome_known = !buf_failed(&p->welcome_rest);
 		pool_mark_ready(p);
 	}
+	if (p != NULL && !r->failed && works && adoption.work != NULL)
+		adoption.work->inherited(p);
 	secret_erase(&given);
 	vars_clear(&welcome);
 }

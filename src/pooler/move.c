@@ -23,7 +23,13 @@ static struct {
 	bool blocked;  /* the channel is full */
 	bool has_next; /* the other process gives, too: whatever becomes of it, its place is taken */
 	void (*on_over)(bool clean);
+	const struct move_work *work;
 } moving = {.channel = -1};
+
+void move_hear_of_work(const struct move_work *w)
+{
+	moving.work = w;
+}
 
 /* --- what can go --- */
 
@@ -217,6 +223,7 @@ static bool send_pool(struct pool *p)
 	build_u8(&b, p->welcome_known);
 	move_put_vars(&b, &p->welcome);
 	move_put_bytes(&b, p->welcome_rest.data, p->welcome_rest.len);
+	build_u8(&b, moving.work != NULL && moving.work->works(p));
 	p->moved = true;
 	if (send_record(&b, NULL, 0) == CHANNEL_LATER)
 		p->moved = false;

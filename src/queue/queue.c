@@ -27,6 +27,7 @@
 #include "mark.h"
 #include "park.h"
 #include "publish.h"
+#include "pooler/move.h"
 #include "queue_int.h"
 #include "registry.h"
 #include "runner.h"
@@ -411,6 +412,33 @@ static bool may_move(struct client *c)
 		       qc->question == NULL && qc->taker.ended.len == 0);
 }
 
+static bool pool_works(const struct pool *p)
+{
+	struct qdb *db = qdb_find(pool_database(p));
+
+	return db != NULL && schema_is_present(db) && agent_find(db, pool_user(p)) != NULL;
+}
+
+static void on_inherited(struct qdb *db, const struct pg_error *err)
+{
+	struct pool *pool = err == NULL && schema_is_present(db) ? agent_any_pool(db, 0) : NULL;
+
+	if (pool != NULL)
+		system_need(db, pool);
+}
+
+/* As if its clients had used QUEUE here. If that cannot be looked at now, the next one who does wakes the database. */
+static void pool_inherited(struct pool *p)
+{
+	struct qdb *db = qdb_get(pool_database(p));
+
+	if (db == NULL || !schema_look(db, p, on_inherited))
+		return;
+	db->had_clients = true;
+}
+
+static const struct move_work move_work = {.works = pool_works, .inherited = pool_inherited};
+
 static const char *stmt_text(const void *stmt, const uint32_t **ret_oids, int *ret_n)
 {
 	const struct qstmt *q = stmt;
@@ -474,6 +502,8 @@ static void ends_soon(void)
 
 bool queue_start(void)
 {
+	move_hear_of_work(&move_work);
+	adopt_hear_of_work(&move_work);
 	intercept_register(&interceptor, false);
 	pooler_on_shutdown(ends_soon);
 	pooler_on_moved(moved);

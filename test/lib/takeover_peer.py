@@ -45,7 +45,7 @@ def new(path, kind):
     console.sendall(struct.pack("!ii", 41, 3 << 16) + cstr("user") + cstr("qbouncer") + cstr("database") + cstr("qbouncer") + b"\0")
     while not console.recv(8192).endswith(b"Z\0\0\0\5I"):
         pass
-    console.sendall(message(b"Q", cstr("TAKEOVER 2")))
+    console.sendall(message(b"Q", cstr("TAKEOVER 3")))
     _, fds, _, _ = socket.recv_fds(console, 8192, 1)
     channel = socket.socket(fileno=fds[0])
     channel.settimeout(20)

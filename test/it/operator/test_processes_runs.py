@@ -85,6 +85,21 @@ def test_restarts_while_jobs_run(qbouncer, db, direct, how):
         assert value(direct, "SELECT count(*) FROM queue.a_mail WHERE state <> 'done' OR failures > 0") == 0
 
 
+def test_jobs_go_on_when_no_client_is_there(qbouncer, db, direct):
+    """Neither before the takeover nor behind it: the new process knows from the old one whose databases have queues."""
+    proxy = qbouncer(start=False, pidfile="{dir}/pid", metrics_port=free_port())
+    proxy.start()
+    with proxy.wire(db) as c:
+        c.simple(MAKE)
+        tag(c, "QUEUE CREATE mail WITH (handler = 'app.work')")
+        push(c, 3)
+    all_once(direct, 3)
+    for n in (4, 5):
+        ended(takeover(proxy))
+        direct.execute("SELECT queue.push('mail', jsonb_build_object('n', %s::int, 'sleep', 0))", (n,))
+        all_once(direct, n)
+
+
 @pytest.mark.parametrize("how", HOW)
 def test_one_consumer(qbouncer, db, direct, how):
     """One at a time, in their order, over two proxies; when the one that has the queue is killed the other one goes on."""

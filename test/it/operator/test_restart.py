@@ -510,7 +510,7 @@ def test_takeover_by_one_that_dies(one, db):
 def test_takeover_is_for_ourselves(one):
     """Not over TCP, not by another unix user, not twice at once, and not in another language."""
     with one.wire("qbouncer", "admin") as c:
-        assert [m.sqlstate for m in c.simple("TAKEOVER 2") if m.type == "E"] == ["42501"]
+        assert [m.sqlstate for m in c.simple("TAKEOVER 3") if m.type == "E"] == ["42501"]
     with psycopg.connect(one.dsn("qbouncer", "admin", host=one.dir), autocommit=True) as c:
         with pytest.raises(psycopg.Error):
             c.execute("TAKEOVER 999")
