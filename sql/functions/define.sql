@@ -333,6 +333,11 @@ BEGIN
 			MESSAGE = format('queue "%s" does not exist, skipping', q);
 		RETURN;
 	END IF;
-	PERFORM queue._no_queue(q, 'QUEUE LIST shows the queues that there are; QUEUE DROP ... IF EXISTS is no error.');
+	IF q IS NULL THEN
+		PERFORM queue._no_queue(q);
+	END IF;
+	-- not as _no_queue says it: a stream of that name may have been made since
+	RAISE EXCEPTION USING ERRCODE = '42P01', MESSAGE = format('queue "%s" does not exist', q),
+		HINT = 'QUEUE LIST shows the queues that there are; QUEUE DROP ... IF EXISTS is no error.';
 END
 $$;

@@ -63,6 +63,19 @@ def test_behind_drop(s, first):
     assert s.connect("postgres").value("SELECT count(*) FROM queue.bindings") == 0
 
 
+def test_drop_behind_who_makes_it_anew(s):
+    """What it meant is gone; the new one is not what it was told of."""
+    two = s.connect()
+    s.rows("BEGIN")
+    s.rows("SELECT queue.drop('s')")
+    s.rows(STREAM)
+    drops = s.beside(two.rows, "SELECT queue.drop('s')")
+    s.until_blocked(two)
+    s.rows("COMMIT")
+    assert drops.error_of("42P01").message_primary == 'queue "s" does not exist'
+    assert s.column("SELECT name FROM queue.streams") == ["s"]
+
+
 @pytest.mark.parametrize("drop", ["SELECT queue.unsubscribe('a', 's')", "SELECT queue.drop('s')"])
 def test_fail_of_events_beside_who_drops_their_reader(s, drop):
     one, two = s.connect(), s.connect()

@@ -7,8 +7,7 @@ import pytest
 
 from pgwire import cancel
 from proxy import wait_for
-from queuetest import error, parked, shared, shared_db, shared_proxy, tag, woken  # noqa: F401
-from test_stream import c  # noqa: F401
+from queuetest import error, parked, shared, shared_db, shared_proxy, stream, tag, woken  # noqa: F401
 
 
 def fits(c, where, more=""):
