@@ -7,7 +7,7 @@ import pytest
 
 from proxy import wait_for
 from queuetest import (  # noqa: F401
-    error, parked, shared, shared_db, shared_proxy, tag, woken)
+    error, parked, shared, shared_db, shared_proxy, tag, take_events as take, woken)
 
 TAKE = "QUEUE TAKE orders FOR bi "
 
@@ -22,11 +22,6 @@ def c(qproxy, db):
         yield one
         one.simple("ROLLBACK")
         tag(one, "QUEUE DROP IF EXISTS orders")
-
-
-def take(c, more=""):
-    rows = c.rows(TAKE + more)
-    return (rows[0]["token"] if rows else None), [r["payload"] for r in rows]
 
 
 def push(c, *payloads):
