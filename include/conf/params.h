@@ -224,7 +224,7 @@ PARAM_BOOL(application_name_add_host, "0", PARAM_RELOAD, NULL,
 PARAM_BOOL(disable_pqexec, "0", PARAM_RESTART, NULL,
 	"Refuse the simple query protocol, and with it several statements in one string.")
 PARAM_SIZE(max_packet_size, "2147483647", 1024, 2147483647, PARAM_RELOAD, NULL,
-	"Largest message that passes in either direction.")
+	"Largest message that passes in either direction. Of an error of Postgres' that is longer than 16 MiB the first 32 KiB do.")
 
 PARAM_GROUP("Log")
 PARAM_STR (logfile, "", 0, 4096, PARAM_RELOAD, NULL,

@@ -40,6 +40,7 @@
 #define SCAN_MAX      (1024 * 1024)      /* a simple query up to this size is searched for QUEUE behind the first statement */
 #define INTERN_MAX    (64 * 1024)        /* an unnamed statement up to this size can be prepared again on another server */
 #define CONTROL_MAX   (16 * 1024 * 1024) /* server messages that we read as a whole */
+#define CUT_AT        ((size_t)32 * 1024) /* what is read of errors and notices that are too long for that */
 #define EXPECT_HIGH   4096 /* answers outstanding: the client is read no more until fewer than EXPECT_LOW are */
 #define EXPECT_LOW    2048
 #define PARKED_INPUT_MAX (64 * 1024)     /* pipelined input kept behind a parked statement */

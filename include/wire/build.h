@@ -8,6 +8,8 @@
 #include "base/buf.h"
 #include "wire/error.h"
 
+struct wire_msg;
+
 /* Type OIDs of pg_type that we name in RowDescription. */
 enum wire_oid {
 	OID_BOOL = 16,
@@ -65,6 +67,9 @@ void build_ready(struct buf *b, char status);
 void build_complete(struct buf *b, const char *tag);
 void build_error(struct buf *b, const struct pg_error *err);  /* 'E' */
 void build_notice(struct buf *b, const struct pg_error *err); /* 'N' */
+/* One of these two, of which more than so many bytes are here, without the rest: its last text ends with three dots. false:
+ * memory. */
+MUST_CHECK bool build_cut(struct buf *b, const struct wire_msg *m, size_t at);
 void build_parameter_status(struct buf *b, const char *name, const char *value);
 /* formats as in Bind: n_formats 0 = all text, 1 = for all, n = each */
 void build_row_description(struct buf *b, const struct wire_field *f, int n, const int16_t *formats, int n_formats);

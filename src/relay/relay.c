@@ -101,6 +101,17 @@ static bool is_event(struct server *s, const struct wire_msg *m, const struct ex
 	return true;
 }
 
+/* Without memory it is not told. */
+static void tell_begin(struct server *s, const struct wire_msg *m, const struct dest *dest)
+{
+	struct buf b = BUF_INIT;
+	struct wire_msg cut;
+
+	if (build_cut(&b, m, CUT_AT) && wire_next(b.data, b.len, &cut) == WIRE_NEXT_OK)
+		dest->notice(s, &cut);
+	buf_free(&b);
+}
+
 static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 {
 	struct expect *e = expect_head(&r->s->expect);
@@ -109,8 +120,14 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 		return RELAY_DROP;
 	if (r->s->link != NULL && (e == NULL || e->dest->seen >= SEEN_NOTICES))
 		return RELAY_FORWARD;
-	if (e != NULL && e->dest->notice != NULL && wire_complete(m))
-		e->dest->notice(r->s, m);
+	if (e != NULL && e->dest->notice != NULL) {
+		if (m->have <= CUT_AT && !wire_complete(m))
+			return RELAY_MORE;
+		if (m->total > EVENT_MAX)
+			tell_begin(r->s, m, e->dest);
+		else
+			e->dest->notice(r->s, m);
+	}
 	if (log_enabled(LOG_LVL_DEBUG) && wire_complete(m)) {
 		struct wire_notice n;
 
@@ -179,11 +196,12 @@ static bool needs_whole(const struct server *s, const struct wire_msg *m, const 
 {
 	switch (m->type) {
 	case 'Z':
-	case 'E':
 	case 'S':
 	case 'C':
 	case '1':
 		return true;
+	case 'E':
+		return m->total <= CONTROL_MAX; /* a longer one is cut */
 	case 'A':
 		return e == NULL || e->dest->notified != NULL;
 	case 'N':

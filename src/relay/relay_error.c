@@ -43,7 +43,7 @@ static enum relay_step error_idle(struct relay *r, const struct wire_msg *m)
 	return RELAY_GONE;
 }
 
-enum relay_step relay_error(struct relay *r, const struct wire_msg *m)
+static enum relay_step whole_error(struct relay *r, const struct wire_msg *m)
 {
 	struct server *s = r->s;
 	struct expect *e = expect_head(&s->expect);
@@ -59,4 +59,33 @@ enum relay_step relay_error(struct relay *r, const struct wire_msg *m)
 	}
 	s->batch.completed = true;
 	return e->dest->error(r, m, e);
+}
+
+/* What is here of one that is too long to be read as a whole; the rest of it is passed over. */
+static enum relay_step long_error(struct relay *r, const struct wire_msg *m)
+{
+	struct buf b = BUF_INIT;
+	struct wire_msg cut;
+	struct pg_error err;
+	enum relay_step step;
+
+	if (!build_cut(&b, m, CUT_AT) || wire_next(b.data, b.len, &cut) != WIRE_NEXT_OK) {
+		buf_free(&b);
+		pg_error_set(&err, "53200", "out of memory");
+		server_close(r->s, "out of memory", &err);
+		return RELAY_GONE;
+	}
+	step = whole_error(r, &cut);
+	if (step == RELAY_FORWARD)
+		relay_run_add(r, cut.data, cut.total);
+	relay_run_flush(r);
+	buf_free(&b);
+	return step == RELAY_FORWARD || step == RELAY_DONE ? RELAY_DROP : step;
+}
+
+enum relay_step relay_error(struct relay *r, const struct wire_msg *m)
+{
+	if (m->total <= CONTROL_MAX)
+		return whole_error(r, m);
+	return m->have <= CUT_AT ? RELAY_MORE : long_error(r, m);
 }

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wire/msg.h"
+
 #define CANCEL_CODE ((int32_t)(1234u << 16 | 5678u))
 #define SSL_CODE    ((int32_t)(1234u << 16 | 5679u))
 #define PROTOCOL_3  (3 << 16)
@@ -150,6 +152,30 @@ void build_error(struct buf *b, const struct pg_error *err)
 void build_notice(struct buf *b, const struct pg_error *err)
 {
 	build_report(b, 'N', err);
+}
+
+/* Without half of a character of UTF-8 at its end. */
+static size_t whole_chars(const uint8_t *text, size_t len)
+{
+	size_t n = len;
+
+	while (n > 1 && len - n < 3 && (text[n] & 0xc0) == 0x80)
+		n--;
+	return n;
+}
+
+bool build_cut(struct buf *b, const struct wire_msg *m, size_t at)
+{
+	size_t start = build_begin(b, m->type), n;
+
+	ASSERT(at > 0 && m->have > at);
+	n = whole_chars(m->body, at);
+	build_bytes(b, m->body, n);
+	if (m->body[n - 1] != '\0') /* in the middle of a field */
+		build_cstr(b, "...");
+	build_u8(b, 0);
+	build_end(b, start);
+	return !buf_failed(b);
 }
 
 void build_parameter_status(struct buf *b, const char *name, const char *value)

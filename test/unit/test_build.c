@@ -193,6 +193,45 @@ static void test_error_cut(void **state)
 	assert_true(strlen(err.detail) > 500);
 }
 
+/* At each place: what was before it stays, and no half of a character. */
+static void test_message_cut(void **state)
+{
+	static const char message[] = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80z", hint[] = "h";
+	struct pg_error err;
+	struct buf whole = BUF_INIT;
+	struct wire_msg m;
+
+	(void)state;
+	pg_error_set(&err, "22004", "%s", message);
+	pg_error_hint(&err, "%s", hint);
+	build_error(&whole, &err);
+	assert_int_equal(wire_next(whole.data, whole.len, &m), WIRE_NEXT_OK);
+	for (size_t at = 1; at < m.have; at++) {
+		struct buf b = BUF_INIT;
+		struct wire_msg cut;
+		struct wire_notice n;
+		const char *dots;
+
+		assert_true(build_cut(&b, &m, at));
+		assert_int_equal(wire_next(b.data, b.len, &cut), WIRE_NEXT_OK);
+		assert_true(wire_complete(&cut) && cut.total == b.len && cut.type == 'E');
+		wire_read_notice(cut.body, cut.have, &n);
+		dots = strstr(n.message, "...");
+		if (dots != NULL) {
+			assert_memory_equal(n.message, message, (size_t)(dots - n.message));
+			assert_true(((uint8_t)message[dots - n.message] & 0xc0) != 0x80);
+			assert_null(n.hint);
+		}
+		if (n.message[0] != '\0')
+			assert_string_equal(n.sqlstate, "22004");
+		if (n.hint != NULL)
+			assert_string_equal(n.message, message);
+		assert_true(n.hint != NULL || at < m.have - 3);
+		buf_free(&b);
+	}
+	buf_free(&whole);
+}
+
 static void test_no_memory(void **state)
 {
 	struct pg_error err;
@@ -224,6 +263,7 @@ int main(void)
 		cmocka_unit_test(test_offsets),
 		cmocka_unit_test(test_error_fields),
 		cmocka_unit_test(test_error_cut),
+		cmocka_unit_test(test_message_cut),
 		cmocka_unit_test(test_no_memory),
 	};
 

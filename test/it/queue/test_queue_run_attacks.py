@@ -100,10 +100,20 @@ def test_much_of_anything(sql):
         assert memory(proxy) - before < (75000000 if "10000)" in statement else 25000000), statement
 
 
-def test_a_large_error(sql):
-    proxy, c = sql
-    end = run(c, "DO $$BEGIN RAISE EXCEPTION '%', repeat('x', 10000000); END$$")
-    assert end["state"] == "dead" and len(end["error"]) < 100000
+@pytest.mark.parametrize("size", [10000000, 20000000, 60000000])
+def test_a_large_error(sql, size):
+    _, c = sql
+    end = run(c, "DO $$BEGIN RAISE EXCEPTION '%%', repeat('x', %d) USING ERRCODE = '22004'; END$$" % size)
+    assert end["state"] == "dead" and len(end["error"]) < 100000 and end["error"].startswith("xxx")
+
+
+@pytest.mark.parametrize("size", [60000, 70000, 50000000])
+def test_a_large_notice(sql, size):
+    """Its beginning is told."""
+    _, c = sql
+    end = run(c, "DO $$BEGIN RAISE NOTICE '%%', repeat('x', %d); RAISE NOTICE 'two'; END$$" % size)
+    told = json.loads(end["result"])["notices"].split("\n")
+    assert len(told) == 2 and told[0].startswith("NOTICE:  xxx") and len(told[0]) > 400 and told[1] == "NOTICE:  two"
 
 
 # --- places ---

@@ -69,6 +69,24 @@ def test_bind_to_the_server(proxy, db):
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("size", [15000000, 20000000, BIG * MIB // 2])
+@pytest.mark.parametrize("text", ["x", "\u00e4", "\u20ac", "\U0001f600"])
+def test_error_to_the_client(proxy, db, size, text):
+    """One that is too long is cut, between two characters: what it is stays, and the session, too."""
+    sql = "DO $$BEGIN RAISE EXCEPTION '%%', 'y' || repeat('%s', %d) USING ERRCODE = '22004', HINT = 'h'; END$$" % (text, size // len(text.encode()))
+    with proxy.wire(db) as c:
+        for send in (lambda: c.query(sql), lambda: c.parse("", sql).bind().execute().sync()):
+            before = proxy.peak_kib()
+            send()
+            (e,), (z,) = [[m for m in got if m.type == t] for got in [c.until("Z")] for t in "EZ"]
+            whole = size < 16000000
+            assert e.fields["C"] == "22004" and e.fields["S"] == "ERROR" and e.fields.get("H") == ("h" if whole else None)
+            assert e.fields["M"].rstrip(".") == "y" + text * (len(e.fields["M"].rstrip(".")) - 1) and e.fields["M"].endswith("...") != whole
+            assert whole or proxy.peak_kib() - before < LIMIT_KIB
+            assert z.body == b"I" and types(c.simple("SELECT 1")) == "TDCZ"
+
+
+@pytest.mark.timeout(120)
 def test_many_rows_to_a_slow_reader(qbouncer, db):
     """The reader does not read: the proxy stops reading the server. Others go on."""
     proxy = qbouncer(default_pool_size=2)
