@@ -225,6 +225,8 @@ REVOKE ALL ON queue.figures FROM PUBLIC;
 -- No DELETE: who has it may lock all others out.
 GRANT SELECT, INSERT ON queue.figures TO PUBLIC;
 ALTER TABLE queue.figures ENABLE ROW LEVEL SECURITY;	-- policies: functions/figures.sql
+CREATE TYPE queue.figured AS (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
+	max_wait interval, mean_run interval, max_run interval);	-- what is shown of them
 
 -- Queues and streams have their names together: a row of each, which is made before anything else of it, so who makes the
 -- same one waits for the other's end, and nobody else does.

@@ -124,9 +124,7 @@ $$;
 
 -- The last so many minutes, hours or days, this one among them; nothing happened in those that are all zeros. sub: of this
 -- subscription. known: what the proxy that asks has counted and not written; anybody may say anything, it is shown to him.
-CREATE OR REPLACE FUNCTION queue._figures_of(number int4, sub text, by text, last int4, known text)
-RETURNS TABLE (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
-	max_wait interval, mean_run interval, max_run interval)
+CREATE OR REPLACE FUNCTION queue._figures_of(number int4, sub text, by text, last int4, known text) RETURNS SETOF queue.figured
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -179,13 +177,12 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._stats_by(q text, by text, last int4, known text)
-RETURNS TABLE (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
-	max_wait interval, mean_run interval, max_run interval)
+CREATE OR REPLACE FUNCTION queue._stats_by(q text, by text, last int4, known text) RETURNS SETOF queue.figured
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	s queue.streams;
 	of int4;
 BEGIN
 	PERFORM queue._check_figures(by, last);
@@ -193,8 +190,9 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'BY needs a queue', HINT = 'QUEUE STATS q BY HOUR; QUEUE LIST shows the queues.';
 	END IF;
 	IF queue._is_stream(q) THEN
-		PERFORM queue._must_select(queue._find_stream(q));
-		of := (queue._find_stream(q)).number;
+		s := queue._find_stream(q);
+		PERFORM queue._must_select(s);
+		of := s.number;
 	ELSE
 		of := (queue._find(q)).number;
 		EXECUTE format('SELECT state FROM %s LIMIT 0', queue._table(q));	-- may the role read it?
@@ -204,9 +202,7 @@ END
 $$;
 
 -- Of one subscription: deliveries, and as pushed the events that it was given, those that came again among them.
-CREATE OR REPLACE FUNCTION queue._stats_by_for(q text, sub text, by text, last int4, known text)
-RETURNS TABLE (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
-	max_wait interval, mean_run interval, max_run interval)
+CREATE OR REPLACE FUNCTION queue._stats_by_for(q text, sub text, by text, last int4, known text) RETURNS SETOF queue.figured
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -220,9 +216,7 @@ END
 $$;
 
 -- The same as far as it was written.
-CREATE OR REPLACE FUNCTION queue.stats_by(q text, by text, last int4 DEFAULT NULL)
-RETURNS TABLE (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
-	max_wait interval, mean_run interval, max_run interval)
+CREATE OR REPLACE FUNCTION queue.stats_by(q text, by text, last int4 DEFAULT NULL) RETURNS SETOF queue.figured
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -231,9 +225,7 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.stats_by_for(q text, sub text, by text, last int4 DEFAULT NULL)
-RETURNS TABLE (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
-	max_wait interval, mean_run interval, max_run interval)
+CREATE OR REPLACE FUNCTION queue.stats_by_for(q text, sub text, by text, last int4 DEFAULT NULL) RETURNS SETOF queue.figured
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$

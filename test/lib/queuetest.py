@@ -132,13 +132,13 @@ def q(qproxy, db):
 
 
 @pytest.fixture(name="c")
-def stream(qproxy, db):
-    """A raw connection, the stream `orders` and its subscription `bi`."""
+def stream(request, qproxy, db):
+    """A raw connection, the stream `orders` and its subscription `bi`, with what the module says in SUBSCRIBED."""
     with qproxy.wire(db) as c:
         for row in c.rows("SELECT name FROM queue.streams") if c.rows("SELECT to_regclass('queue.streams')::text AS t")[0]["t"] else []:
             tag(c, "QUEUE DROP IF EXISTS " + row["name"])
         tag(c, "QUEUE CREATE orders WITH (kind = stream)")
-        tag(c, "QUEUE SUBSCRIBE bi TO orders")
+        tag(c, "QUEUE SUBSCRIBE bi TO orders" + getattr(request.module, "SUBSCRIBED", ""))
         yield c
         c.simple("ROLLBACK")
         tag(c, "QUEUE DROP IF EXISTS orders")

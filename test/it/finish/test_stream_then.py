@@ -4,21 +4,10 @@ import psycopg
 import pytest
 
 from pgwire import cancel
-from queuetest import error, parked, shared, shared_db, shared_proxy, tag, woken  # noqa: F401
+from queuetest import error, parked, shared, shared_db, shared_proxy, stream, tag, woken  # noqa: F401
 from test_queue_then_where import SAID
 
 from proxy import wait_for
-
-
-@pytest.fixture
-def c(qproxy, db):
-    with qproxy.wire(db) as one:
-        tag(one, "QUEUE DROP IF EXISTS orders")
-        tag(one, "QUEUE CREATE orders WITH (kind = stream)")
-        tag(one, "QUEUE SUBSCRIBE bi TO orders")
-        yield one
-        one.simple("ROLLBACK")
-        tag(one, "QUEUE DROP IF EXISTS orders")
 
 
 def taken(rows):

@@ -7,21 +7,10 @@ import pytest
 
 from proxy import wait_for
 from queuetest import (  # noqa: F401
-    error, parked, shared, shared_db, shared_proxy, tag, take_events as take, woken)
+    error, parked, shared, shared_db, shared_proxy, stream, tag, take_events as take, woken)
 
 TAKE = "QUEUE TAKE orders FOR bi "
-
-
-@pytest.fixture
-def c(qproxy, db):
-    with qproxy.wire(db) as one:
-        for name in one.rows("SELECT name FROM queue.streams") if one.rows("SELECT to_regclass('queue.streams')::text AS t")[0]["t"] else []:
-            tag(one, "QUEUE DROP IF EXISTS " + name["name"])
-        tag(one, "QUEUE CREATE orders WITH (kind = stream)")
-        tag(one, "QUEUE SUBSCRIBE bi TO orders WITH (parallel = 2)")
-        yield one
-        one.simple("ROLLBACK")
-        tag(one, "QUEUE DROP IF EXISTS orders")
+SUBSCRIBED = " WITH (parallel = 2)"
 
 
 def push(c, *payloads):
