@@ -477,12 +477,10 @@ static struct taker *taker_of(const struct park *p)
 static bool is_over(struct park *p)
 {
 	struct awaiting *w = of_park(p);
-
 	usec_t since = w->item != NULL ? merge_sent_at(w->item) : 0;
 
 	w->expired = true;
-	return since == 0 || loop_now() - since >= STUCK_AFTER ||
-	       !park_again_at(p, since + STUCK_AFTER);
+	return park_is_over(p, since);
 }
 
 static void stat_awaiting(const struct park *p, struct queue_stat_waiter *st, struct buf *names)

@@ -68,6 +68,12 @@ bool park_again_at(struct park *p, usec_t when)
 	return true;
 }
 
+bool park_is_over(struct park *p, usec_t since)
+{
+	return since == 0 || loop_now() - since >= STUCK_AFTER ||
+	       !park_again_at(p, since + STUCK_AFTER);
+}
+
 static bool park_is_in(const struct park *p)
 {
 	return p->prev != NULL;

@@ -58,6 +58,8 @@ MUST_CHECK bool park_limit(struct park *p);
 MUST_CHECK bool park_limit_asking(struct park *p);
 /* Its kind's expire() is asked once more then. false: memory. */
 MUST_CHECK bool park_again_at(struct park *p, usec_t when);
+/* expire() of who loses nothing by it: he waits for a statement since then (0: for none) a little longer. true: it can end. */
+MUST_CHECK bool park_is_over(struct park *p, usec_t since);
 /* It waits, and shows signs of life. Harmless when it is parked. */
 void park_enter(struct park *p);
 /* For leave(): no deadline, no signs of life. */

@@ -748,8 +748,7 @@ static bool is_over(struct park *p)
 	usec_t since = w->task != NULL ? task_sent_at(w->task) : 0;
 
 	w->expired = true;
-	return since == 0 || loop_now() - since >= STUCK_AFTER ||
-	       !park_again_at(p, since + STUCK_AFTER);
+	return park_is_over(p, since);
 }
 
 static void stat_reader(const struct park *p, struct queue_stat_waiter *st, struct buf *names)
