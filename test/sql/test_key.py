@@ -309,3 +309,22 @@ def test_hand_over_by_who_may_not_take(q):
     q.rows("DELETE FROM queue.q_q")
     q.rows("SELECT queue.pause('q')")
     assert [theirs for _, theirs in hand(q, [("1", "a", None)])] == [False]
+
+
+UNWANTED = """
+    CREATE FUNCTION unwanted() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN CASE WHEN NEW.payload <> ''1'' THEN NEW END; END';
+    CREATE TRIGGER unwanted BEFORE INSERT ON queue.q_q FOR EACH ROW EXECUTE FUNCTION unwanted();"""
+
+
+@pytest.mark.parametrize("options", [
+    "", "\"group\" => 'g'", "key => 'k'", "key => 'k', on_duplicate => 'replace'", "key => 'k', on_duplicate => 'error'",
+    "key => 'k', \"group\" => 'g'", "key => 'k', keep_for => '1h'", "after => ARRAY['1-1']", "batch => 'b'"])
+def test_a_trigger_that_wants_none(q, options):
+    """It is no job, and no error, however it is pushed; others are pushed as ever."""
+    q.rows("SELECT queue.push('q', '0')")
+    q.rows(UNWANTED)
+    more = ", " + options if options else ""
+    assert q.value("SELECT queue.push('q', '1'%s)" % more) is None
+    assert q.value("SELECT queue.push('q', '2'%s)" % more) is not None
+    assert q.column("SELECT payload::text FROM queue.q_q ORDER BY id") == ["0", "2"]
+    assert q.value("SELECT max(id) FROM queue.q_q") < 20
