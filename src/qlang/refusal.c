@@ -93,6 +93,22 @@ static bool gone(struct pg_error *err)
 	return true;
 }
 
+/* relation "queue.e7_0" does not exist: of a stream. */
+static bool gone_stream(struct pg_error *err)
+{
+	const char *from = strstr(err->message, "\"queue.e");
+
+	if (from == NULL)
+		return false;
+	from += strlen("\"queue.e");
+	from += strspn(from, "0123456789");
+	if (from[-1] == 'e' || from[0] != '_' || from[1] < '0' || from[1] > '9' || from[2] != '"')
+		return false;
+	pg_error_set(err, "42P01", "the stream does not exist any more");
+	pg_error_hint(err, "It has been dropped just now.");
+	return true;
+}
+
 /* function queue._done_7(bigint[], text[]) does not exist: its queue was dropped behind the snapshot
  * in which it is there still. (Those without a number are of another version of the schema.) */
 static bool gone_in_snapshot(struct pg_error *err)
@@ -117,7 +133,7 @@ bool refusal_reword(struct pg_error *err, const char *rights)
 	if (strcmp(err->sqlstate, "42501") == 0)
 		return denied(err, rights);
 	if (strcmp(err->sqlstate, "42P01") == 0)
-		return gone(err);
+		return gone(err) || gone_stream(err);
 	if (strcmp(err->sqlstate, "42883") == 0)
 		return gone_in_snapshot(err);
 	return false;

@@ -77,6 +77,7 @@ struct merge_shape {
 	void (*refused)(void *arg);
 	void (*refused_lone)(void *arg); /* its plain statement; or NULL: it has none */
 	void (*free)(void *arg);
+	bool without_gone; /* a table that is gone (42P01) is none that it is about: once more it goes without that */
 };
 
 /* The statement of a group; its parameter `array_param` is the text[] of all values of the batch,

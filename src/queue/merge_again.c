@@ -87,12 +87,20 @@ static void send_long_way(struct batch *b, const struct pg_error *err)
 	send_again(b);
 }
 
+static bool is_others_doing(const struct batch *b, const struct pg_error *err)
+{
+	const struct merge_shape *shape = b->group->spec.shape;
+
+	if (strcmp(err->sqlstate, "42P01") == 0) /* of a table that is dropped for good, once */
+		return shape != NULL && shape->without_gone && b->tries == 0;
+	return strcmp(err->sqlstate, "40001") == 0 || strcmp(err->sqlstate, "40P01") == 0;
+}
+
 /* It is a transaction of its own that nobody else has a part in, so who asked need not repeat it:
  * where transactions are SERIALIZABLE by default, takes and pushes would fail all the time. */
 static bool send_serially(struct batch *b, const struct pg_error *err)
 {
-	if (err == NULL || b->tries >= TRIES_MAX ||
-		(strcmp(err->sqlstate, "40001") != 0 && strcmp(err->sqlstate, "40P01") != 0))
+	if (err == NULL || b->tries >= TRIES_MAX || !is_others_doing(b, err))
 		return false;
 	b->tries++;
 	b->direct = b->patient = false;

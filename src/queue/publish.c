@@ -322,8 +322,11 @@ static void fill(void *arg, struct merge_statement *st)
 	put_options(st, options);
 }
 
-const struct merge_shape publish_shape = {
-	.fill = fill, .refused = is_refused, .refused_lone = is_refused, .free = publishing_free};
+const struct merge_shape publish_shape = {.fill = fill,
+	.refused = is_refused,
+	.refused_lone = is_refused,
+	.free = publishing_free,
+	.without_gone = true};
 
 /* --- rows --- */
 

@@ -63,6 +63,21 @@ def test_behind_drop(s, first):
     assert s.connect("postgres").value("SELECT count(*) FROM queue.bindings") == 0
 
 
+def test_a_tracked_write_behind_drop(s):
+    """It fails once, as a write does to a table that is dropped; the next one has nothing to tell."""
+    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
+    s.rows("SELECT queue.track('x', 's')")
+    two = s.connect()
+    s.rows("BEGIN")
+    s.rows("SELECT queue.drop('s')")
+    writes = s.beside(two.rows, "INSERT INTO x VALUES (1)")
+    s.until_blocked(two)
+    s.rows("COMMIT")
+    writes.error_of("42P01")
+    two.rows("INSERT INTO x VALUES (1)")
+    assert two.column("SELECT id FROM x") == [1]
+
+
 def test_drop_behind_who_makes_it_anew(s):
     """What it meant is gone; the new one is not what it was told of."""
     two = s.connect()

@@ -289,3 +289,47 @@ def test_who_waits_is_woken_by_merged_ones(qproxy, db, two):
             parked(w)
             tag(two, "QUEUE PUBLISH 'orders.x' '7'")
             assert [m.text_row[4] for m in w.until("Z") if m.type == "D"] == ["7"]
+
+
+def until_blocked(direct):
+    wait_for(lambda: direct.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").fetchone()[0],
+             "one that waits for a lock")
+
+
+@pytest.mark.parametrize("kind", ["queue", "stream"])
+@pytest.mark.parametrize("more", ["", " KEY 'k'"])
+@pytest.mark.parametrize("again", [1, 3])
+def test_beside_a_drop(q, qproxy, db, direct, kind, more, again):
+    """What is bound no more when it has its turn is passed over: nobody has to repeat a PUBLISH that is merged with others."""
+    tag(q, "QUEUE CREATE TOPIC orders")
+    with qproxy.wire(db) as other, direct.cursor() as root:
+        for n in range(again):
+            tag(q, "QUEUE CREATE next" + (" WITH (kind = stream)" if kind == "stream" else ""))
+            tag(q, "QUEUE BIND next TO orders")
+            assert tag(q, "QUEUE PUBLISH orders '1'" + (" KEY 'o%d'" % n if more else "")) == "INSERT 0 1"
+            root.execute("BEGIN")
+            root.execute("SELECT queue.drop('next')")
+            other.query("QUEUE PUBLISH orders '2'" + more)
+            until_blocked(direct)
+            root.execute("COMMIT")
+            got = other.until("Z")
+            assert [m.tag if m.type == "C" else m.sqlstate for m in got if m.type in "CE"] == ["42P01" if more else "INSERT 0 0"], got
+    assert error(q, "QUEUE PUBLISH orders '3' MANDATORY").sqlstate == "QB007"
+
+
+@pytest.mark.parametrize("kind", ["queue", "stream"])
+def test_a_transaction_beside_a_drop(q, qproxy, db, direct, kind):
+    tag(q, "QUEUE CREATE TOPIC orders")
+    tag(q, "QUEUE CREATE next" + (" WITH (kind = stream)" if kind == "stream" else ""))
+    tag(q, "QUEUE BIND next TO orders")
+    with qproxy.wire(db) as other, direct.cursor() as root:
+        root.execute("BEGIN")
+        root.execute("SELECT queue.drop('next')")
+        tag(other, "BEGIN")
+        other.query("QUEUE PUBLISH orders '2'")
+        until_blocked(direct)
+        root.execute("COMMIT")
+        (e,) = [m.fields for m in other.until("Z") if m.type == "E"]
+        assert (e["C"], e["M"]) == ("42P01", 'queue "next" does not exist' if kind == "queue" else "the stream does not exist any more") and e["H"]
+        tag(other, "ROLLBACK")
+        assert tag(other, "QUEUE PUBLISH orders '2'") == "INSERT 0 0"
