@@ -21,7 +21,7 @@ FULL = Plan(
     rounds=5, seconds=4,
     side_rounds=5,                   # of what no goal is about
     select_clients=(1, 16, 100, 1000),
-    select_rounds=7,                 # of 16 clients
+    select_rounds=7,                 # of up to 16 clients, in short turns
     select_side_rounds=3,            # of the others
     tls_clients=(1, 16, 100, 1000), tls_rounds=5,
     connect_rounds=5,
@@ -47,8 +47,8 @@ FULL = Plan(
 
 # every subject in the sizes of the full plan, with fewer and shorter rounds
 PUBLISH = FULL.but(
-    name="publish", limit=1800, rounds=3, seconds=1.5, side_rounds=1,
-    select_rounds=4, select_side_rounds=1, tls_clients=(16, 1000), tls_rounds=2, connect_rounds=2, watch=11,
+    name="publish", limit=2100, rounds=3, seconds=1.5, side_rounds=1,
+    select_rounds=8, select_side_rounds=1, tls_clients=(16, 1000), tls_rounds=4, connect_rounds=2, watch=11,
     outside_clients=(16,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3, events=100000,
     cancel_rounds=3, big_times=2, copy=300000000, bulk_rounds=2, soak=30, soak_queries=500)
 

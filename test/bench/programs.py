@@ -15,7 +15,7 @@ import time
 
 from common import REPO, Failed, run
 
-PACKAGES = {"pgbouncer": "pgbouncer", "gcc": "gcc libc6-dev", "valgrind": "valgrind",
+PACKAGES = {"pgbouncer": "pgbouncer", "gcc": "gcc libc6-dev libssl-dev", "valgrind": "valgrind",
             "beanstalkd": "beanstalkd", "redis-server": "redis-server", "pgqd": "pgqd",
             "nats-server": "nats-server", "rabbitmq-server": "rabbitmq-server",
             "npm": "nodejs npm", "openssl": "openssl"}

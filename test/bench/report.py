@@ -51,7 +51,8 @@ def goals_table(tables):
 def _of(facts, main):
     """What differs from the facts of the newest run, but for the time that it took."""
     differs = [pair for pair in facts if pair not in main and pair[0] not in ("took", "missing", "load before")]
-    return " Of an earlier run: %s." % ", ".join("%s %s" % pair for pair in differs) if differs else ""
+    words = [value if value.split(" ")[0] == name else "%s %s" % (name, value) for name, value in differs]
+    return " Of an earlier run: %s." % ", ".join(words) if differs else ""
 
 
 def _markdown(table, facts=(), main=()):

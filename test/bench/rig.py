@@ -86,7 +86,7 @@ class Rig:
         """Builds the clients, makes the database, fills pgbench's tables."""
         cc = os.environ.get("CC", "gcc")
         run([cc, "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-pthread",
-             *sorted(glob.glob(os.path.join(HERE, "clients", "*.c"))), "-o", self.client_program])
+             *sorted(glob.glob(os.path.join(HERE, "clients", "*.c"))), "-o", self.client_program, "-lcrypto"])
         run([cc, "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", os.path.join(HERE, "slowdisk.c"),
              "-o", self.slow_disk])
         # a copy, so that the unprivileged user can run it wherever it was built

@@ -172,6 +172,8 @@ void receive(struct link *l, struct seen *seen)
 			memcpy(l->key, m + 5, sizeof(l->key));
 		if (m[0] == 'D' && seen->row)
 			seen->row(seen->arg, m + 5, len - 4);
+		if (m[0] == 'R' && seen->auth)
+			seen->auth(seen->arg, m + 5, len - 4);
 		seen->rows += m[0] == 'D';
 		seen->ready += m[0] == 'Z';
 		seen->statuses += m[0] == 'S';
@@ -189,8 +191,9 @@ void wait_ready(struct link *l, unsigned count)
 		receive(l, &seen);
 }
 
-static size_t put_startup(uint8_t *dst, const struct target *t)
+void put_startup(struct link *l, const struct target *t)
 {
+	uint8_t dst[512];
 	size_t n = 8;
 	const char *words[] = {"user", t->user, "database", t->database, NULL};
 
@@ -201,15 +204,13 @@ static size_t put_startup(uint8_t *dst, const struct target *t)
 	dst[n++] = 0;
 	*(uint32_t *)(void *)dst = htonl((uint32_t)n);
 	*(uint32_t *)(void *)(dst + 4) = htonl(3 << 16);
-	return n;
+	put_all(l->fd, dst, n);
 }
 
 void log_in(struct link *l, const struct target *t)
 {
-	uint8_t msg[512];
-
 	l->fd = dial(t);
-	put_all(l->fd, msg, put_startup(msg, t));
+	put_startup(l, t);
 	wait_ready(l, 1);
 }
 

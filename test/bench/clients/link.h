@@ -1,6 +1,6 @@
 /*
  * Connections that speak the Postgres protocol, as the benchmark's clients need them: plain
- * sockets, trust authentication. An ErrorResponse that nobody expects ends the program with exit code 1.
+ * sockets, trust authentication unless the caller answers. An ErrorResponse that nobody expects ends the program with exit code 1.
  *
  * Must not know: what is measured.
  */
@@ -28,6 +28,8 @@ struct seen {
 	unsigned rows, ready, statuses, columns; /* columns: RowDescriptions */
 	/* for each DataRow: the message's body, its length */
 	void (*row)(void *arg, const uint8_t *body, size_t len);
+	/* for each message of the authentication: the same */
+	void (*auth)(void *arg, const uint8_t *body, size_t len);
 	/* an ErrorResponse of this SQLSTATE: is it one that may come? Without: none may */
 	bool (*error)(void *arg, const char *sqlstate);
 	void *arg;
@@ -42,6 +44,8 @@ double now(void);
 /* A socket to host (address or directory) and port; name: of the socket in that directory. */
 int dial(const struct target *t);
 
+/* The first message. */
+void put_startup(struct link *l, const struct target *t);
 void log_in(struct link *l, const struct target *t);
 /* n connections that are logged in. */
 struct link *log_in_many(const struct target *t, int n);
@@ -66,6 +70,7 @@ int do_idle(const struct target *t, char **arg);
 int do_park(const struct target *t, char **arg);
 int do_latency(const struct target *t, char **arg);
 int do_commit(const struct target *t, char **arg);
+int do_login(const struct target *t, char **arg);
 int do_loop(const struct target *t, char **arg);
 int do_pace(const struct target *t, char **arg);
 int do_cancel(const struct target *t, char **arg);

@@ -21,6 +21,7 @@ static const struct {
 	{"park", 2, do_park},
 	{"latency", 7, do_latency},
 	{"commit", 3, do_commit},
+	{"login", 3, do_login},
 	{"loop", 8, do_loop},
 	{"pace", 4, do_pace},
 	{"cancel", 4, do_cancel},

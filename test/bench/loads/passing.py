@@ -6,6 +6,7 @@ Entry points: select, tls, connect, instructions.
 
 import math
 
+from pooler import PASSWORD
 from table import Goal, Table, median, number, ratio, turns
 
 BOTH = ("qbouncer", "pgbouncer")
@@ -28,47 +29,64 @@ SESSIONS = 120
 # clients that log in before anything else is of interest
 MANY = 100
 
+# seconds of a turn of so few clients: what the machine does beside changes within seconds, by more than the contenders differ
+TURN = 0.25
+FEW = 16
+
 COLUMNS = ["protocol, pooling", "clients", "direct tps", "qbouncer tps", "pgbouncer tps", "ratio",
            "qbouncer CPU", "pgbouncer CPU", "ratio"]
 
 
-def _limit(clients, plan):
+def _limit(clients, plan, rate):
     """How long pgbench runs: its clock begins before many clients have logged in."""
+    if clients <= FEW:
+        return "-t", max(1, rate * TURN / clients)
     return ("-T", plan.seconds) if clients <= MANY else ("-t", plan.seconds * 15000 / clients)
 
 
-def _once(rig, pooler, cell, limit, without):
-    """(tps, microseconds of the pooler's CPU per query). without: seconds of CPU and queries that do not
-    count."""
-    _, database, mode, clients = cell
-    before = pooler.cpu() if pooler else 0
-    queries, tps = rig.pgbench(pooler, database, mode, clients, *limit)
-    if not pooler:
-        return tps, None
-    return tps, (pooler.cpu() - before - without[0]) / (queries - without[1]) * 1e6
+class Count:
+    """Of one contender: tps of each turn, queries and seconds of the pooler's CPU of all of them."""
 
+    def __init__(self, rig, pooler, cell):
+        """Server connections and statements come before the clock runs."""
+        self.rig, self.pooler, self.cell = rig, pooler, cell
+        self.tps, self.queries, self.seconds = [], 0, 0
+        self.logins = 0, 0 # queries and seconds of a turn that are those of logins, when many log in
+        _, _, self.rate = self._run("-t", 20 if cell[3] <= MANY else 2)
+        if cell[3] <= FEW:
+            _, _, self.rate = self._run("-t", 100)
+        elif pooler and cell[3] > MANY:
+            self.logins = self._run("-t", 1)[:2]
 
-def _warm(rig, pooler, cell):
-    """Server connections and statements, before the clock runs. What logging in costs, when many do."""
-    _, database, mode, clients = cell
-    rig.pgbench(pooler, database, mode, clients, "-t", 20 if clients <= MANY else 2)
-    if clients <= MANY:
-        return 0, 0
-    before = pooler.cpu()
-    queries, _ = rig.pgbench(pooler, database, mode, clients, "-t", 1)
-    return pooler.cpu() - before, queries
+    def _run(self, *limit):
+        _, database, mode, clients = self.cell
+        before = self.pooler.cpu() if self.pooler else 0
+        queries, tps = self.rig.pgbench(self.pooler, database, mode, clients, *limit)
+        return queries, self.pooler.cpu() - before if self.pooler else 0, tps
+
+    def turn(self, limit):
+        """One more."""
+        queries, seconds, tps = self._run(*limit)
+        self.queries += queries - self.logins[0]
+        self.seconds += seconds - self.logins[1]
+        self.tps.append(tps)
+
+    def cpu(self):
+        """Microseconds of the pooler for each query; none when there is no pooler. Of all turns: a clock that counts
+        hundredths of a second says nothing of a short one."""
+        return self.seconds / self.queries * 1e6 if self.pooler else None
 
 
 def _cell(rig, poolers, cell, names, plan, rounds):
-    tps = {name: [] for name in (*BOTH, "direct")}
-    cpu = {name: [] for name in (*BOTH, "direct")}
-    logins = {name: _warm(rig, poolers[name], cell) for name in names if name != "direct"}
-    limit = _limit(cell[3], plan)
+    counts = {name: Count(rig, poolers.get(name), cell) for name in names}
+    limit = _limit(cell[3], plan, min(count.rate for count in counts.values()))
+    if cell[3] <= FEW:
+        rounds = math.ceil(rounds * plan.seconds / TURN)
     for order in turns(names, rounds):
         for name in order:
-            one = _once(rig, poolers.get(name), cell, limit, logins.get(name))
-            tps[name].append(one[0])
-            cpu[name].append(one[1])
+            counts[name].turn(limit)
+    tps = {name: counts[name].tps if name in counts else [] for name in (*BOTH, "direct")}
+    cpu = {name: [counts[name].cpu()] if name in counts else [] for name in BOTH}
     return [cell[0], cell[3], number(median(tps["direct"])),
             number(median(tps["qbouncer"])), number(median(tps["pgbouncer"])),
             ratio(tps["qbouncer"], tps["pgbouncer"]),
@@ -91,7 +109,7 @@ def _able(rig, database, mode, names):
 
 def _cells(rig, plan, over_tls):
     rows = []
-    at16 = plan.tls_rounds if over_tls else plan.select_rounds
+    few = plan.tls_rounds if over_tls else plan.select_rounds
     with rig.pooler("qbouncer", tls=over_tls) as ours, rig.pooler("pgbouncer", tls=over_tls) as theirs:
         poolers = {"qbouncer": ours, "pgbouncer": theirs}
         for label, database, mode, names in KINDS:
@@ -100,7 +118,7 @@ def _cells(rig, plan, over_tls):
                 here = [n for n in _able(rig, database, mode, names)
                         if n != "direct" or (clients <= SESSIONS and not over_tls)]
                 rows.append(_cell(rig, poolers, (label, database, mode, clients), here, plan,
-                                  at16 if clients == 16 else plan.select_side_rounds))
+                                  few if clients <= FEW else plan.select_side_rounds))
     return rows
 
 
@@ -113,10 +131,11 @@ def _goal(rows):
                  ">= 1.05 x pgbouncer's tps, <= 0.9 x its CPU per query", text)]
 
 
-def _rounds_as_text(plan, at16):
-    return ("Rounds of %d s, %d of each (%d with other numbers of clients than 16), the order of the "
-            "contenders alternating; medians, and medians of the rounds' ratios." %
-            (math.ceil(plan.seconds), at16, plan.select_side_rounds))
+def _rounds_as_text(plan, few):
+    seconds = math.ceil(plan.seconds)
+    return ("With up to %d clients turns of %g s, %d of each, with more rounds of %d s, %d of each, the order of the contenders "
+            "alternating; medians, and medians of the turns' ratios, but for the CPU, which is that of all turns together." %
+            (FEW, TURN, math.ceil(few * plan.seconds / TURN), seconds, plan.select_side_rounds))
 
 
 def select(rig, plan):
@@ -143,14 +162,23 @@ def tls(rig, plan):
 # -- logins ----------------------------------------------------------------------------------------
 
 LOGINS = (
-    ("trust", False, "trust"),
-    ("scram-sha-256", False, "scram-sha-256"),
-    ("trust, TLS 1.3", True, "trust"),
-    ("scram-sha-256, TLS 1.3", True, "scram-sha-256"),
+    ("trust", False, "trust", False),
+    ("scram-sha-256", False, "scram-sha-256", False),
+    ("scram-sha-256, keys kept", False, "scram-sha-256", True),
+    ("trust, TLS 1.3", True, "trust", False),
+    ("scram-sha-256, TLS 1.3", True, "scram-sha-256", False),
 )
 
 
-def _logins_row(rig, plan, label, over_tls, auth):
+def _logins(rig, pooler, seconds, keeps):
+    """(connections, a second). keeps: by a client that has done PBKDF2 before."""
+    if not keeps:
+        return rig.logins(pooler, FEW, seconds)
+    got = rig.client(pooler, "login", FEW, seconds, PASSWORD)
+    return got["count"], got["rate"]
+
+
+def _logins_row(rig, plan, label, over_tls, auth, keeps):
     rate = {name: [] for name in BOTH}
     cpu = {name: [] for name in BOTH}
     with rig.pooler("qbouncer", tls=over_tls, auth=auth) as ours, \
@@ -161,7 +189,7 @@ def _logins_row(rig, plan, label, over_tls, auth):
         for order in turns(BOTH, plan.connect_rounds):
             for name in order:
                 before = poolers[name].cpu()
-                count, per_second = rig.logins(poolers[name], 16, plan.seconds)
+                count, per_second = _logins(rig, poolers[name], plan.seconds, keeps)
                 rate[name].append(per_second)
                 cpu[name].append((poolers[name].cpu() - before) / count * 1e6)
     return [label, *(number(median(rate[name])) for name in BOTH), ratio(rate["qbouncer"], rate["pgbouncer"]),
@@ -174,8 +202,9 @@ def connect(rig, plan):
         "Logins",
         "Connections per second that 16 clients make, one after the other (pgbench -C without a statement: "
         "log in, close), and the pooler's CPU for each, microseconds. Rounds of %d s, %d of each. The "
-        "client's own work (PBKDF2, a TLS context for each connection) is most of what limits the rate; "
-        "the CPU is the pooler's alone. Certificate of P-256." % (math.ceil(plan.seconds), plan.connect_rounds),
+        "client's own work (PBKDF2, a TLS context for each connection) is most of what limits the rate, but for the clients "
+        "that keep their keys, as salt and iterations of a role stay as they are: a program of the benchmark's own. "
+        "The CPU is the pooler's alone. Certificate of P-256." % (math.ceil(plan.seconds), plan.connect_rounds),
         ["authentication", "qbouncer/s", "pgbouncer/s", "ratio", "qbouncer CPU", "pgbouncer CPU", "ratio"],
         [_logins_row(rig, plan, *row) for row in LOGINS])
 

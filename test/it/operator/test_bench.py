@@ -33,6 +33,7 @@ from figures import Figures  # noqa: E402
 from loads import jobs, outside, soak  # noqa: E402
 from meter import NO_COST, Cost  # noqa: E402
 from plan import QUICK  # noqa: E402
+from pooler import PASSWORD  # noqa: E402
 from rig import Rig  # noqa: E402
 from table import Goal, Table  # noqa: E402
 
@@ -59,6 +60,26 @@ def part(rig):
         assert not rig.running
         return [dict(zip(table.columns, row)) for row in table.rows], table.goals
     return run
+
+
+def test_select(rig):
+    """A few clients come in short turns, the CPU is that of all of them."""
+    table = bench.PARTS["select"](rig, TINY.but(select_clients=(2,), select_rounds=1))
+    assert "turns of 0.25 s, 2 of each" in table.text
+    rows = [dict(zip(table.columns[:5], row), cpu=row[6]) for row in table.rows]
+    assert [row["direct tps"] != "-" for row in rows] == [True, False, False, False]
+    for row in rows:
+        assert row["clients"] == 2 and int(row["qbouncer tps"]) > 0 and 0 < float(row["cpu"]) < 1000
+
+
+def test_logins_of_a_client_that_keeps_its_keys(rig):
+    """It proves that it has the password, and asks for the same proof."""
+    with rig.pooler("qbouncer", auth="scram-sha-256") as pooler:
+        assert rig.client(pooler, "login", 2, 0.3, PASSWORD)["count"] > 2
+        with pytest.raises(Failed, match="28P01"):
+            rig.client(pooler, "login", 1, 0.1, "another password")
+    with rig.pooler("qbouncer") as pooler, pytest.raises(Failed, match="logged in without SCRAM"):
+        rig.client(pooler, "login", 1, 0.1, PASSWORD)
 
 
 def test_cancel(part):
@@ -250,7 +271,8 @@ def test_a_part_that_fails_costs_no_other(monkeypatch, tmp_path):
 
 def test_parts_that_are_not_measured_stay(tmp_path):
     path, page = tmp_path / "figures.json", tmp_path / "bench.md"
-    old, new = [("date", "yesterday"), ("plan", "full")], [("date", "today"), ("plan", "full")]
+    old, new = ([("date", date), ("qbouncer", "qbouncer " + version), ("plan", "full")]
+                for date, version in (("yesterday", "0.1"), ("today", "0.2")))
     first = Figures(str(path))
     for part in "gone", "two", "one":
         first.put(Table("Title of " + part, "Text.", ["a", ""], [[1, "b"], [2, ""]], [Goal(part, ">= 1", "1")], part), old)
@@ -264,7 +286,7 @@ def test_parts_that_are_not_measured_stay(tmp_path):
     assert "\n   [1, \"b\"],\n   [2, \"\"]\n" in path.read_text(), "a row has a line"
     text = page.read_text()
     assert text.index("Title of one") < text.index("Title of two") and "gone" not in text
-    assert "This part alone: `test/bench/run.py one`. Of an earlier run: date yesterday.\n" in text
+    assert "This part alone: `test/bench/run.py one`. Of an earlier run: date yesterday, qbouncer 0.1.\n" in text
     assert "This part alone: `test/bench/run.py two`.\n" in text
     assert "| one | >= 1 | 1 |" in text and "| two | >= 1 | 2 |" in text
 
