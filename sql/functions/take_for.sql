@@ -203,7 +203,7 @@ BEGIN
 				EXIT short WHEN lanes > 1 AND cardinality(late) > 0 AND (seen <= lim) IS NOT TRUE;
 				IF least_events > 1 THEN
 					n := least_events;
-					upto := CASE WHEN lanes = 1 OR seen <= lim THEN top ELSE least(top, above + lanes * lim * 2 + 1000) END;
+					upto := CASE WHEN lanes = 1 OR seen <= lim THEN top ELSE above + least(top - above, lanes * lim * 2 + 1000) END;
 					IF cardinality(late) > 0 THEN
 						@cut_late@
 					ELSE
@@ -244,9 +244,9 @@ BEGIN
 						IF seen <= lim THEN
 							upto := top;
 						ELSIF dense THEN	-- of a lane some less: it may have more of these than others
-							upto := least(above + CASE WHEN lanes = 1 THEN n ELSE lanes * (n - n / 8) END, top);
+							upto := above + least(CASE WHEN lanes = 1 THEN n ELSE lanes * (n - n / 8) END, top - above);
 						ELSE
-							upto := CASE WHEN lanes = 1 THEN top ELSE least(top, above + lanes * n * 2 + 1000) END;
+							upto := CASE WHEN lanes = 1 THEN top ELSE above + least(top - above, lanes * n * 2 + 1000) END;
 							@cut@
 							upto := CASE WHEN part = n THEN ends ELSE upto END;
 							above := CASE WHEN part = 0 THEN upto ELSE above END;

@@ -193,3 +193,23 @@ def test_the_common_row_comes_first(db):
     rows = db.rows("SELECT id, token, attempt, due_ms, \"out\", xid IS NULL FROM queue._take_for('s', 'a', 10, NULL, NULL, '5 s', NULL, NULL, true)")
     assert rows[0][0] is None and rows[0][1].startswith("2-d1-") and rows[0][2:] == (1, number, "5000", True)
     assert [r[0] for r in rows[1:]] == [1, 2] and all(r[1:] == (None, None, None, None, False) for r in rows[1:])
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("first, last", [("beginning", 9223372036854775807), ("now", 9223372036854775807), ("now", 9223372036854775000)])
+def test_the_last_ids(db, lanes, first, last):
+    """A trigger of the owner's may have any ids: the end of the numbers is no error."""
+    db.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    db.rows("SELECT queue.subscribe('a', 's', %s, '{parallel}', ARRAY[%s])", first, str(lanes))
+    db.rows("CREATE FUNCTION far() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.id := %d - NEW.id; RETURN NEW; END'" % last)
+    for i in range(4):
+        db.rows("CREATE TRIGGER far BEFORE INSERT ON queue.e%d_%d FOR EACH ROW EXECUTE FUNCTION far()"
+                % (db.value("SELECT number FROM queue.streams"), i))
+    db.rows("SELECT queue.push('s', i::text) FROM generate_series(1, 7) AS i")
+    seen = []
+    for _ in range(12):
+        rows = db.rows("SELECT token, payload FROM queue.take_for('s', 'a', 2)")
+        seen += [n for _, n in rows]
+        if rows:
+            db.rows("SELECT queue.done(%s)", rows[0][0])
+    assert sorted(seen) == list(range(1, 8))
