@@ -37,6 +37,15 @@ def drain(c, sub="a"):
         tag(c, "QUEUE DONE '%s'" % token)
 
 
+def names_are_taken(c):
+    """Those of streams and queues, until they are dropped; which leaves as many as there are."""
+    for name, kind in (("s", ""), ("s", " WITH (kind = stream)"), ("mail", ""), ("mail", " WITH (kind = stream)")):
+        assert error(c, "QUEUE CREATE %s%s" % (name, kind)).sqlstate == "42P07"
+    for kind in (" WITH (kind = stream)", ""):
+        tag(c, "QUEUE CREATE other" + kind)
+        tag(c, "QUEUE DROP other")
+
+
 def test_a_restored_dump(qbouncer, cluster):
     """Its xids are not those of here: it says so, rather than to skip or repeat anything; then it is made anew."""
     old, new = cluster.createdb(owner="app"), cluster.createdb(owner="app")
@@ -45,6 +54,7 @@ def test_a_restored_dump(qbouncer, cluster):
         make(c, "a", "b")
         for i in range(3):
             tag(c, "QUEUE PUSH s '%d'" % i)
+        tag(c, "QUEUE CREATE mail")
         tag(c, "QUEUE DONE '%s'" % take(c, "a", "LIMIT 1")[0])
         tag(c, "QUEUE FAIL '%s' EVENT 1" % take(c, "b")[0])
         take(c, "a")
@@ -58,6 +68,7 @@ def test_a_restored_dump(qbouncer, cluster):
         number = c.rows("SELECT number FROM queue.streams")[0]["number"]
         assert [r["payload"] for r in c.rows("SELECT payload FROM queue.e%s_0 ORDER BY id" % number)] == ["0", "1", "2"]
         assert len(c.rows("QUEUE SUBSCRIPTIONS s")) == 2
+        names_are_taken(c)
         tag(c, "QUEUE DROP s")
         make(c, "a")
         tag(c, "QUEUE PUSH s '6'")
@@ -210,6 +221,9 @@ def test_a_promoted_standby(qbouncer):
                              queue_heartbeat="20ms")
             with proxy.wire(db) as c:
                 make(c, "a", "b", "retries")
+                tag(c, "QUEUE CREATE mail")
+                for i in range(3):
+                    tag(c, "QUEUE PUSH mail '%d'" % i)
                 for i in range(6):
                     tag(c, "QUEUE PUSH s '%d'" % i)
                 token, events = take(c, "a", "LIMIT 2")
@@ -236,6 +250,9 @@ def test_a_promoted_standby(qbouncer):
                     tag(w, "QUEUE DONE '%s'" % rows[0][1])
                     assert drain(c) == [6]
                     assert drain(c, "retries") == [2, 6] and drain(c, "b") == [0, 1, 2, 3, 4, 5, 6]
+                    names_are_taken(c)
+                    tag(c, "QUEUE PUSH mail '3'")
+                    assert [c.rows("QUEUE POP mail")[0]["payload"] for _ in range(4)] == ["0", "1", "2", "3"]
 
 
 SUBSCRIPTIONS = 100
