@@ -333,6 +333,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/park.c \
 	src/queue/park.h \
 	src/queue/partial.c \
+	src/queue/patience.c \
+	src/queue/patience.h \
 	src/queue/publish.c \
 	src/queue/publish.h \
 	src/queue/qclient.c \
@@ -376,6 +378,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/sift.h \
 	src/queue/stream.c \
 	src/queue/stream.h \
+	src/queue/stream_int.h \
+	src/queue/subscribed.c \
 	src/queue/system.c \
 	src/queue/system.h \
 	src/queue/take.c \
@@ -553,6 +557,7 @@ qb_doc = \
 	doc/decisions/042-filters-of-takes.md \
 	doc/decisions/043-take-of-a-stream.md \
 	doc/decisions/044-sessions-that-are-kept.md \
+	doc/decisions/045-readers-that-count.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
@@ -616,6 +621,7 @@ qb_unit_tests = \
 	test/unit/test_parse \
 	test/unit/test_parse_bulk \
 	test/unit/test_parse_value \
+	test/unit/test_patience \
 	test/unit/test_pattern \
 	test/unit/test_penalty \
 	test/unit/test_pooler_invariants \
@@ -807,6 +813,10 @@ test_unit_test_parse_value_SOURCES = test/unit/test_parse_value.c
 test_unit_test_parse_value_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_parse_value_LDADD = $(QLANG_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_patience_SOURCES = test/unit/test_patience.c
+test_unit_test_patience_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_patience_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_pattern_SOURCES = test/unit/test_pattern.c
 test_unit_test_pattern_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_pattern_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
@@ -932,6 +942,7 @@ qb_dialogues = \
 	test/scenario/finish/done_locked.dlg \
 	test/scenario/finish/done_lost_late_take.dlg \
 	test/scenario/finish/done_lost_stream.dlg \
+	test/scenario/finish/ends_for_a_subscription.dlg \
 	test/scenario/finish/hold.dlg \
 	test/scenario/finish/hold_cancelled.dlg \
 	test/scenario/finish/hold_extended.dlg \
@@ -1123,8 +1134,10 @@ qb_dialogues = \
 	test/scenario/take/single_consumer.dlg \
 	test/scenario/take/single_consumer_breaks.dlg \
 	test/scenario/take/stream_by_number.dlg \
+	test/scenario/take/stream_counts.dlg \
 	test/scenario/take/stream_dies_with_rows.dlg \
 	test/scenario/take/stream_payload_changes.dlg \
+	test/scenario/take/stream_rests.dlg \
 	test/scenario/take/stream_said_in_vain.dlg \
 	test/scenario/take/stream_waits_for_more.dlg \
 	test/scenario/take/take_cancelled.dlg \

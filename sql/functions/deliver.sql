@@ -454,7 +454,7 @@ DECLARE
 	tell text;	-- by an assignment: PERFORM would be a statement
 BEGIN
 	IF other IS NULL AND $1 ~ '^[0-9]{1,9}-d[0-9]{1,18}-[0-9a-f]{16}$' THEN
-		SELECT t.sub, t.id, t.s2 IS NULL AS retries, s.number, s.name INTO d FROM queue.deliveries AS t
+		SELECT t.sub, t.id, t.s2 IS NULL AS retries, s.number, s.name, u.name AS of INTO d FROM queue.deliveries AS t
 			JOIN queue.subscriptions AS u ON u.number = t.sub JOIN queue.streams AS s ON s.number = u.stream
 			WHERE t.sub = split_part($1, '-', 1)::int4 AND t.id = substr(split_part($1, '-', 2), 2)::int8 AND t.token = split_part($1, '-', 3)
 				AND t.lease_until > clock_timestamp() AND pg_has_role(t.owner, 'USAGE') FOR UPDATE OF t;
@@ -471,7 +471,7 @@ BEGIN
 	IF d.retries THEN
 		INSERT INTO queue._gone VALUES ('retries', d.sub, d.id);
 	END IF;
-	tell := queue._tell(d.number, d.name);
+	tell := queue._tell(-d.sub, 'of no queue: ended for ' || d.of || ' of ' || d.name);	-- to who waits for its end
 	RETURN d.name;
 END
 $$;

@@ -23,7 +23,9 @@ $$;
 
 -- All rows of a delivery have the same token and so on; brief: these are said once, in a row without an id before the others,
 -- whose due_ms is the number of the stream. It may turn out that no event comes behind it: then the row that follows counts. One that tells that there is
--- nothing has in its "out" a delivery that is out; or, with MIN, a number: before so many ms it is not worth while to ask again.
+-- nothing has in its "out" a delivery that is out; or, with MIN, three numbers: before so many ms it is not worth while to ask
+-- again; so many events are missing; and the ms of WITHIN. These stand in the row before the events, too, behind the ms of the
+-- lease, if nothing is left behind them: who counts what is pushed need not ask before.
 CREATE OR REPLACE FUNCTION queue._generate_take_for(k int4, kind text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -74,6 +76,8 @@ DECLARE
 	dense bool;
 	waits interval;
 	pause int8;	-- MIN: as fast as they have come there will be enough after so many ms
+	more int8;	-- ... so many are missing
+	within_ms int8;
 	digits text;
 	setting text;	-- by an assignment: PERFORM would be a statement
 	leased queue._delivered_@kind@;	-- its token and so on
@@ -119,6 +123,10 @@ BEGIN
 		digits := queue._delivery_digits();
 		leased.queue := q;
 		leased.attempt := 1;
+		IF least_events > 1 THEN
+			more := least_events;
+			within_ms := ceil(least(extract(epoch FROM within), 31536000) * 1000);
+		END IF;
 		<<each>>
 		FOR i IN 1 .. cardinality(free) LOOP
 			IF outs IS NOT NULL THEN	-- there are several
@@ -214,7 +222,8 @@ BEGIN
 						waits := oldest + within - clock_timestamp();
 						nothing.due_ms := least(nothing.due_ms, greatest(ceil(least(extract(epoch FROM waits), 31536000) * 1000), 1));
 						pause := least(pause, greatest(ceil(extract(epoch FROM least((clock_timestamp() - oldest) * ((n - part)::float8 / part), within / 4,
-							interval '20 ms')) * 1000), 1));
+							interval '20 ms', waits)) * 1000), 1));
+						more := least(more, n - part);
 						CONTINUE each;
 					END IF;
 				END IF;
@@ -223,6 +232,9 @@ BEGIN
 				IF brief THEN
 					leased.due_ms := @k@;
 					leased."out" := floor(extract(epoch FROM least(coalesce(lease, u.lease), interval '1 year')) * 1000)::int8;
+					IF within_ms IS NOT NULL AND fresh AND lanes = 1 AND seen <= lim THEN
+						leased."out" := leased."out" || ' 0 ' || least_events || ' ' || within_ms;
+					END IF;
 					RETURN NEXT leased;
 				ELSE
 					d := leased;
@@ -301,7 +313,7 @@ BEGIN
 				p.last := above;
 			END LOOP;
 		END LOOP;
-		nothing."out" := pause;
+		nothing."out" := coalesce(pause, 0) || ' ' || more || ' ' || within_ms;	-- NULL: no MIN
 		RETURN NEXT nothing;
 		RETURN;
 	END;

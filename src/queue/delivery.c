@@ -33,6 +33,7 @@ static void forget_common(struct delivery *d)
 	d->common = NULL;
 	d->stream = 0;
 	d->lasts = 0;
+	d->all = false;
 	d->token[0] = '\0';
 }
 
@@ -76,6 +77,35 @@ static void add_event(struct delivery *d, struct wire_col *cols)
 	build_row_end(&d->rows, row);
 }
 
+int delivery_numbers(const struct wire_col *c, int64_t *ret, int max)
+{
+	const char *at = (const char *)c->data, *end = c->len > 0 ? at + c->len : at;
+	int n = 0;
+
+	while (n < max && at < end) {
+		const char *space = memchr(at, ' ', (size_t)(end - at));
+		size_t len = (size_t)((space != NULL ? space : end) - at);
+
+		if (!util_parse_i64(at, len, &ret[n]))
+			break;
+		n++;
+		at += len + 1;
+	}
+	return n;
+}
+
+/* How long its lease lasts, and if that was all what follows of MIN. */
+static void note_out(struct delivery *d, const struct wire_col *c)
+{
+	int64_t numbers[1 + PATIENCE_NUMBERS];
+	int n = delivery_numbers(c, numbers, (int)ARRAY_LEN(numbers));
+
+	d->lasts = n > 0 ? numbers[0] : 0;
+	d->all = n == (int)ARRAY_LEN(numbers);
+	if (d->all)
+		memcpy(d->more, numbers + 1, sizeof(d->more));
+}
+
 bool delivery_row(
 	struct delivery *d, const uint8_t *body, size_t len, struct wire_col cols[DELIVERY_COLUMNS])
 {
@@ -96,8 +126,7 @@ bool delivery_row(
 		add_event(d, cols);
 		return false;
 	}
-	if (!wire_col_number(&cols[DELIVERY_out], &d->lasts))
-		d->lasts = 0;
+	note_out(d, &cols[DELIVERY_out]);
 	if (cols[DELIVERY_due_ms].len >= 0 && !note_common(d, body, len))
 		d->torn = true;
 	return false;

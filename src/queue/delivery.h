@@ -5,6 +5,7 @@
 #define QB_QUEUE_DELIVERY_H
 
 #include "wire/row.h"
+#include "patience.h"
 #include "queue_call.h"
 #include "token.h"
 
@@ -14,6 +15,8 @@ struct delivery {
 	int n;
 	int64_t stream; /* its number; 0: not said */
 	int64_t lasts;  /* ms, its lease since the statement was sent; 0: not said */
+	bool all;       /* with MIN: nothing was left behind it */
+	int64_t more[PATIENCE_NUMBERS]; /* ... of what comes next */
 	bool torn; /* a row was not as expected, or there was no memory for it */
 	char token[TOKEN_MAX];
 };
@@ -21,6 +24,8 @@ struct delivery {
 void delivery_free(struct delivery *d);
 /* What was heard is no part of what comes. */
 void delivery_forget(struct delivery *d);
+/* Numbers with a space between them; returns how many, at most max. */
+int delivery_numbers(const struct wire_col *c, int64_t *ret, int max);
 /* The columns of a row that is no event, but tells why there are none: true. */
 MUST_CHECK bool delivery_row(struct delivery *d, const uint8_t *body, size_t len, struct wire_col cols[DELIVERY_COLUMNS]);
 

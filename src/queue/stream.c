@@ -1,10 +1,8 @@
 /*
  * QUEUE TAKE ... FOR: a reader of a stream asks the database for the next delivery of its subscription;
  * when there is none it parks, without a server connection, and asks again when something was pushed or
- * a delivery has ended. Of those who wait for one subscription and wish the same the longest asks, and
- * when it leaves the next one: a push wakes as many as get something. Of those who wish something else
- * (LAG, MIN, WHERE) another one asks, one behind the other: two at once would find each other's lock. What a
- * delivery is, how many may be out, and where a subscription is, knows the database alone.
+ * a delivery has ended (subscribed.c). What a delivery is, how many may be out, and where a subscription is, knows the
+ * database alone.
  *
  * With WHERE it asks on its own server, with the client's SQL (sift.c); what does not fit is passed, so it may ask many
  * times before it gets something, and pauses when it has looked in vain, twice as long each time.
@@ -19,280 +17,26 @@
 #include "back.h"
 #include "count.h"
 #include "deferred.h"
-#include "delivery.h"
 #include "head.h"
-#include "heap.h"
 #include "lease.h"
-#include "park.h"
-#include "queue_call.h"
 #include "queue_int.h"
-#include "quiet.h"
 #include "registry.h"
 #include "schema_int.h"
 #include "sift.h"
-#include "stream.h"
+#include "stream_int.h"
 #include "system.h"
-#include "take.h"
 #include "token.h"
 #include "types.h"
 #include "wakes.h"
-
-/* A stream that somebody waits for. */
-struct streamed {
-	UT_hash_handle hh;
-	struct subscribed *subs;
-	char name[QSTMT_QUEUE_MAX + 1];
-};
-
-/* One of its subscriptions. */
-struct subscribed {
-	struct subscribed *prev, *next;
-	struct streamed *of;
-	struct qdb *db;
-	struct wish *wishes;
-	struct reader *asks;   /* by whose turn it is; or NULL */
-	struct heap_node look; /* something is due, or just to be sure */
-	bool looks;            /* at that time */
-	char name[SUBSCRIPTION_MAX + 1];
-};
-
-/* Those of its readers that wish the same. */
-struct wish {
-	struct wish *prev, *next;
-	struct subscribed *sub;
-	struct reader *readers; /* never none */
-	bool news;              /* that none of them has asked about */
-};
-
-struct reader {
-	struct park park;
-	struct reader *prev, *next; /* of the same wish, the longest first */
-	struct wish *wish;          /* NULL: it does not wait */
-	struct taker *taker;        /* NULL: nobody is interested; only the statement still runs */
-	struct qdb *db;
-	struct pool *pool;
-	struct task *task; /* asks; NULL: does not */
-	struct take_args args;
-	struct delivery got;
-	int32_t stamp; /* our number, of this TAKE */
-	int64_t seed;  /* of which its token is made */
-	bool direct;   /* it asks by the number of the stream */
-	bool again;    /* there was news while it asked */
-	uint8_t tries; /* how often it was sent again for other payloads */
-	bool expired;
-	/* of an answer without a delivery; 0: not told; -1: there is more to look at; below: in the next lane, see
-	 * note_waiting() */
-	int64_t due_ms;
-	bool out, ours; /* all that it may have out is; and was ended by this transaction */
-	usec_t until;   /* its lease does not end before; 0: not known */
-	char *least, *within, *lag; /* or NULL */
-	struct quiet quiet;      /* WHERE: after a look in vain; MIN: until there may be enough */
-	int waiting;             /* WHERE: so many lanes have something that has to wait */
-	int64_t waiting_ms;      /* ... the first of them; 0: none */
-	struct failure *failure; /* of its condition, while it is asked at which event */
-	int16_t formats[DELIVERY_COLUMNS];
-	char name[SUBSCRIPTION_MAX + 1];
-};
 
 struct failure {
 	struct pg_error err;
 	char event[24];
 };
 
-static struct {
-	struct heap looks;
-	struct loop_tick *tick;
-} streams;
-
 static void ask(struct reader *w);
 MUST_CHECK static bool submit_where(struct reader *w, const struct task_ops *ops, bool fails,
 	const char *seed, const char *proxy);
-
-/* --- who waits for what --- */
-
-static void look_at(struct subscribed *s, usec_t when)
-{
-	if (s->looks && s->look.when <= when)
-		return;
-	/* without memory the next event has to do */
-	s->looks = heap_set(&streams.looks, &s->look, when);
-	if (s->looks)
-		loop_tick_at(streams.tick, when);
-}
-
-/* Of those who have not asked yet the one who waits longest does; if it asks already, once more. */
-static void next_asks(struct subscribed *s)
-{
-	struct wish *wish, *first = NULL;
-
-	if (s->asks != NULL)
-		return;
-	DL_FOREACH (s->wishes, wish)
-		if (wish->news && wish->readers->quiet.until > loop_now())
-			look_at(s, wish->readers->quiet.until);
-		else if (wish->news && (first == NULL || wish->readers->park.started <
-								 first->readers->park.started))
-			first = wish;
-	if (first == NULL)
-		return;
-	first->news = false;
-	s->asks = first->readers;
-	if (s->asks->task != NULL)
-		s->asks->again = true;
-	else
-		ask(s->asks);
-}
-
-static void sub_wake(struct subscribed *s)
-{
-	struct wish *wish;
-
-	DL_FOREACH (s->wishes, wish)
-		wish->news = true;
-	next_asks(s);
-}
-
-/* It has asked in vain. */
-static void asked(struct reader *w)
-{
-	struct subscribed *s = w->wish->sub;
-
-	if (s->asks == w)
-		s->asks = NULL;
-	next_asks(s);
-}
-
-static void unlist(struct reader *w)
-{
-	struct wish *wish = w->wish;
-	struct subscribed *s;
-	struct streamed *of;
-
-	if (wish == NULL)
-		return;
-	s = wish->sub;
-	of = s->of;
-	w->wish = NULL;
-	if (s->asks == w)
-		s->asks = NULL;
-	DL_DELETE(wish->readers, w);
-	if (wish->readers == NULL) {
-		DL_DELETE(s->wishes, wish);
-		mem_free(wish);
-	}
-	if (s->wishes != NULL) {
-		look_at(s, loop_now()); /* it may have been asking for all of them */
-		return;
-	}
-	heap_remove(&streams.looks, &s->look);
-	DL_DELETE(of->subs, s);
-	if (of->subs == NULL) {
-		HASH_DEL(s->db->streams, of);
-		mem_free(of);
-	}
-	mem_free(s);
-}
-
-static struct streamed *streamed_get(struct qdb *db, const char *name)
-{
-	struct streamed *of;
-
-	HASH_FIND_STR(db->streams, name, of);
-	if (of != NULL || (of = mem_zalloc(sizeof(*of))) == NULL)
-		return of;
-	util_strlcpy(of->name, name, sizeof(of->name));
-	HASH_ADD_STR(db->streams, name, of);
-	if (of->hh.tbl != NULL)
-		return of;
-	mem_free(of);
-	return NULL;
-}
-
-static bool same_wish(const struct reader *a, const struct reader *b)
-{
-	return take_same_text(a->least, b->least) && take_same_text(a->within, b->within) &&
-	       take_same_text(a->lag, b->lag) &&
-	       (a->args.where == NULL || b->args.where == NULL
-			       ? a->args.where == b->args.where
-			       : take_where_equal(a->args.where, b->args.where));
-}
-
-/* NULL: memory. */
-static struct subscribed *subscribed_get(struct qdb *db, const char *stream, const char *name)
-{
-	struct streamed *of = streamed_get(db, stream);
-	struct subscribed *s;
-
-	if (of == NULL)
-		return NULL;
-	DL_FOREACH (of->subs, s)
-		if (strcmp(s->name, name) == 0)
-			return s;
-	s = mem_zalloc(sizeof(*s));
-	if (s == NULL) {
-		if (of->subs == NULL) {
-			HASH_DEL(db->streams, of);
-			mem_free(of);
-		}
-		return NULL;
-	}
-	util_strlcpy(s->name, name, sizeof(s->name));
-	s->of = of;
-	s->db = db;
-	DL_APPEND(of->subs, s);
-	return s;
-}
-
-/* false: memory. */
-static bool enlist(struct reader *w)
-{
-	struct wish *fresh = mem_zalloc(sizeof(*fresh)), *wish;
-	struct subscribed *s =
-		fresh != NULL ? subscribed_get(w->db, w->args.queues[0], w->name) : NULL;
-
-	if (s == NULL) {
-		mem_free(fresh);
-		return false;
-	}
-	DL_FOREACH (s->wishes, wish)
-		if (same_wish(wish->readers, w))
-			break;
-	if (wish == NULL) {
-		wish = fresh;
-		wish->sub = s;
-		DL_APPEND(s->wishes, wish);
-	} else {
-		mem_free(fresh);
-	}
-	w->wish = wish;
-	DL_APPEND(wish->readers, w);
-	system_need(w->db, w->pool);
-	return true;
-}
-
-/* Who asks may leave, but not before it is answered: the list stays as it is. */
-static void stream_wake(struct streamed *of)
-{
-	struct subscribed *s;
-
-	DL_FOREACH (of->subs, s)
-		look_at(s, loop_now());
-}
-
-static void on_wake(struct qdb *db, const char *name)
-{
-	struct streamed *of;
-
-	CHECK_QDB(db);
-	if (name != NULL) {
-		HASH_FIND_STR(db->streams, name, of);
-		if (of != NULL)
-			stream_wake(of);
-		return;
-	}
-	for (of = db->streams; of != NULL; of = of->hh.next)
-		stream_wake(of);
-}
 
 /* --- the way out --- */
 
@@ -324,7 +68,7 @@ static struct taker *reader_end(struct park *p)
 	if (w->task != NULL && w->args.where != NULL)
 		task_cancel(w->task);
 	park_leave(p);
-	unlist(w);
+	reader_unlist(w);
 	if (t != NULL)
 		t->park = NULL;
 	w->taker = NULL;
@@ -397,17 +141,18 @@ static bool ended_here(const struct reader *w, const char *delivery)
 }
 
 /* Why there is none. If everything is out, a row for each delivery. With MIN: for how long it is not worth while to ask
- * again, as more come one by one. */
+ * again, as more come one by one, and how many are missing. */
 static void note_nothing(struct reader *w, const struct wire_col *cols)
 {
 	char delivery[TOKEN_MAX]; /* "<number>-d<id>" */
-	int64_t pause;
+	int64_t more[PATIENCE_NUMBERS] = {0};
 
 	w->until = 0;
 	if (!wire_col_number(&cols[DELIVERY_due_ms], &w->due_ms))
 		w->due_ms = 0;
-	if (wire_col_number(&cols[DELIVERY_out], &pause)) {
-		w->quiet.until = loop_now() + (usec_t)pause * USEC_MSEC;
+	if (delivery_numbers(&cols[DELIVERY_out], more, PATIENCE_NUMBERS) > 0) {
+		w->quiet.until = loop_now() + (usec_t)more[PATIENCE_PAUSE] * USEC_MSEC;
+		patience_told(&w->patience, more);
 		return;
 	}
 	if (!wire_col_copy(&cols[DELIVERY_out], delivery, sizeof(delivery)) || delivery[0] == '\0')
@@ -495,6 +240,7 @@ static void wait_on(struct reader *w)
 {
 	const struct params *p = &conf_current()->p;
 	usec_t at = loop_now() + (system_is_up(w->db) ? p->queue_rescan : p->queue_safety_poll);
+	usec_t counted;
 
 	note_waiting(w);
 	if (w->due_ms < 0 && !w->expired && !park_must_leave(w->taker)) {
@@ -521,8 +267,12 @@ static void wait_on(struct reader *w)
 	if (w->again)
 		at = loop_now();
 	w->again = false;
-	look_at(w->wish->sub, at);
-	asked(w);
+	counted = w->least != NULL
+			  ? patience_answered(&w->patience, w->wish->sub->of->counted, loop_now())
+			  : USEC_NEVER;
+	at = counted < at ? counted : at;
+	subscribed_look_at(w->wish->sub, at);
+	reader_asked(w);
 }
 
 /* --- a condition that fails --- */
@@ -614,6 +364,8 @@ static void on_done(void *arg, const struct pg_error *err)
 		give_back_delivery(w);
 		park_no_memory(&w->park);
 	} else if (w->got.n > 0) {
+		if (w->got.all)
+			reader_had_all(w);
 		if (!w->direct && w->got.stream > 0)
 			head_stream_is(w->db, w->args.queues[0], w->got.stream, w->args.payload);
 		end_answer(&w->park);
@@ -711,6 +463,7 @@ static bool submit(struct reader *w)
 
 	w->stamp = stamp;
 	w->again = false;
+	patience_sent(&w->patience, w->wish->sub->of->counted);
 	w->due_ms = 0;
 	w->out = w->ours = false;
 	w->direct = w->args.where == NULL && stream > 0;
@@ -773,9 +526,10 @@ static bool begin(struct reader *w)
 
 	park_init(&w->park, &kind, w->taker, QVERB_TAKE, w->args.wait, w->args.since);
 	w->park.behind_done = w->args.behind_done;
-	if ((w->park.wait > 0 && !park_limit_asking(&w->park)) || !enlist(w) || !submit(w)) {
+	if ((w->park.wait > 0 && !park_limit_asking(&w->park)) || !reader_enlist(w) ||
+		(!reader_rests(w) && !submit(w))) {
 		park_leave(&w->park);
-		unlist(w);
+		reader_unlist(w);
 		return false;
 	}
 	w->taker->park = &w->park;
@@ -913,32 +667,12 @@ enum exec_verdict stream_take(struct exec *x, const struct qstmt *q, struct qcli
 	return EXEC_ERROR;
 }
 
-/* --- time --- */
-
-static usec_t on_tick(void *arg, usec_t now)
-{
-	struct heap_node *n;
-
-	(void)arg;
-	while ((n = heap_first(&streams.looks)) != NULL && n->when <= now) {
-		struct subscribed *s = CONTAINER_OF(n, struct subscribed, look);
-
-		heap_remove(&streams.looks, n);
-		s->looks = false;
-		sub_wake(s);
-	}
-	return heap_deadline(&streams.looks);
-}
-
 bool stream_start(void)
 {
-	waitq_also(on_wake);
-	streams.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	return streams.tick != NULL;
+	return subscribed_start(ask);
 }
 
 void stream_free(void)
 {
-	loop_tick_free(&streams.tick);
-	heap_free(&streams.looks);
+	subscribed_free();
 }

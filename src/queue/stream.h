@@ -8,6 +8,9 @@
 
 #define SUBSCRIPTION_MAX 63 /* bytes of a name */
 
+/* A delivery was done: "... <subscription> of <stream>". Nobody but who waits for this subscription wants to know. */
+#define ENDED_EVENT "of no queue: ended for "
+
 MUST_CHECK bool stream_start(void);
 void stream_free(void);
 /* May it be said of a stream? */

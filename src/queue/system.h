@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "pooler/pooler.h"
 
-#define SYSTEM_EVENT_MAX 63 /* bytes of an event: the name of a queue, or what none can have as its name */
+#define SYSTEM_EVENT_MAX 159 /* bytes of an event: the name of a queue, or what none can have as its name */
 #define SYSTEM_CHANNEL "qbouncer" /* of notifications; an empty one says that a proxy has come */
 
 struct qdb;

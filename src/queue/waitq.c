@@ -141,7 +141,7 @@ static void wake(struct qdb *db, const char *queue, unsigned jobs, int64_t low)
 
 	db->wakes++;
 	if (db->streams != NULL)
-		waitqs.also(db, queue);
+		waitqs.also(db, queue, jobs);
 	if (r == NULL || r->n_members == 0)
 		return;
 	if (r->n_where > 0)
@@ -187,7 +187,7 @@ void waitqs_wake_all(struct qdb *db)
 		waitq_wake_one(r, 0);
 	}
 	if (db->streams != NULL)
-		waitqs.also(db, NULL);
+		waitqs.also(db, NULL, 0);
 }
 
 /*

@@ -17,6 +17,7 @@
 #include "queue_int.h"
 #include "schedule.h"
 #include "siblings.h"
+#include "stream.h"
 #include "system.h"
 #include "wakes.h"
 
@@ -87,6 +88,13 @@ static void drop(struct wakes **list)
 	}
 }
 
+/* What somebody else than those who wait for a queue is to hear. */
+static bool is_of_others(const char *event)
+{
+	return strncmp(event, CANCELLED_EVENT, strlen(CANCELLED_EVENT)) == 0 ||
+	       strncmp(event, ENDED_EVENT, strlen(ENDED_EVENT)) == 0;
+}
+
 static void wake(struct qdb *db, struct wakes **list)
 {
 	for (struct wakes *t = *list; t != NULL; t = t->next) {
@@ -94,7 +102,7 @@ static void wake(struct qdb *db, struct wakes **list)
 			continue;
 		if (strcmp(t->queue, SCHEDULES_EVENT) == 0)
 			schedules_event(db);
-		else if (strncmp(t->queue, CANCELLED_EVENT, strlen(CANCELLED_EVENT)) == 0)
+		else if (is_of_others(t->queue))
 			system_heard(db, t->queue);
 		else
 			waitq_wake_from(db, t->queue, t->jobs, t->mark);
@@ -165,8 +173,7 @@ static void hear(struct qdb *db, struct wakes **list, const char *queue, int64_t
 		n++;
 	if (n >= TOLD_MAX || queue[0] == '\0')
 		return;
-	if (strcmp(queue, SCHEDULES_EVENT) == 0 ||
-		strncmp(queue, CANCELLED_EVENT, strlen(CANCELLED_EVENT)) == 0)
+	if (strcmp(queue, SCHEDULES_EVENT) == 0 || is_of_others(queue))
 		(void)add(list, queue, 0, head_unmarked, false, tx);
 	else if (strlen(queue) <= QSTMT_QUEUE_MAX)
 		told = add(list, queue, 0, head_past(db, queue), false, tx);

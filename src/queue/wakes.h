@@ -47,8 +47,8 @@ void waitq_wake(struct qdb *db, const char *queue, unsigned jobs);
 /* ... and nothing of it lies below the mark, if it is one. */
 void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark);
 void waitqs_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
-/* Readers of streams hear of it, too. queue NULL: any. */
-typedef void waitq_also_fn(struct qdb *db, const char *queue);
+/* Readers of streams hear of it, too. queue NULL: any. jobs: so many were pushed; 0: nobody knows what is new. */
+typedef void waitq_also_fn(struct qdb *db, const char *queue, unsigned jobs);
 void waitq_also(waitq_also_fn *fn);
 MUST_CHECK bool waitq_start(void);
 void waitq_stop(void);

@@ -199,6 +199,9 @@ void program_system(bool up)
 /* There are no other processes. */
 void system_heard(struct qdb *db, const char *queue)
 {
-	(void)db;
-	(void)queue;
+	for (size_t i = 0; i < n_listeners; i++)
+		if (queue != NULL && listeners[i]->event != NULL)
+			listeners[i]->event(db, queue);
+		else if (queue == NULL && listeners[i]->event_of_any != NULL)
+			listeners[i]->event_of_any(db);
 }

@@ -180,9 +180,35 @@ def test_min_tells_when_it_is_worth_while(db, lanes):
     make(db, lanes)
     put(db, *range(lanes * 3))
     (row,) = raw(db, least=5, within="1 h")
-    assert row[0] is None and 1 <= int(row[5]) <= 20 and row[4] > 3000000
+    pause, missing, within = map(int, row[5].split())
+    assert row[0] is None and 1 <= pause <= 20 and row[4] > 3000000
+    assert 2 <= missing <= 5 and within == 3600000    # of the lane that has most
     put(db, *range(lanes * 3))
     assert len(take(db, least=5, within="1 h")[1]) == 6
+
+
+def test_min_tells_what_is_missing_of_nothing(db):
+    make(db, 1)
+    (row,) = raw(db, least=5, within="50 ms")
+    assert row[0] is None and row[5] == "0 5 50"
+    assert raw(db)[0][5] is None
+
+
+def test_a_delivery_tells_that_it_had_all(db):
+    """With MIN, and brief. Not if something is left, nor of the rest of a window, nor of a lane."""
+    def told(sub, limit):
+        rows = db.rows("SELECT token, \"out\" FROM queue._take_for('s', %s, %s, 2, '50 ms', '5 s', NULL, NULL, true)", sub, limit)
+        done(db, rows[0][0])
+        return rows[0][1]
+
+    make(db, 1)
+    make(db, 2, sub="b")
+    put(db, 1, 2, 3, 4)
+    assert told("a", 2) == "5000"
+    assert told("a", 2) == "5000"
+    put(db, 5, 6)
+    assert told("a", 2) == "5000 0 2 50"
+    assert told("b", 10) == "5000"
 
 
 def test_the_common_row_comes_first(db):

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <time.h>
 
 #include "link.h"
 
@@ -50,13 +51,19 @@ static void answered(struct pace *x, struct pacer *p)
 	x->idle = p;
 }
 
-static int milliseconds_to_next(const struct pace *x)
+/* To the nanosecond: one that looks all the time until the next one is due would have a core for itself. */
+static struct timespec time_to_next(const struct pace *x)
 {
 	double left = x->start + x->sent / x->rate - now();
+	struct timespec ts = {0, 0};
 
 	if (x->sent == x->n || !x->idle)
-		return 100;
-	return left > 0.001 ? (int)(left * 1000) : 0;
+		left = 0.1;
+	if (left > 0) {
+		ts.tv_sec = (time_t)left;
+		ts.tv_nsec = (long)((left - (double)ts.tv_sec) * 1e9);
+	}
+	return ts;
 }
 
 int do_pace(const struct target *t, char **arg)
@@ -82,10 +89,13 @@ int do_pace(const struct target *t, char **arg)
 	}
 	x.start = now();
 	while (x.answered < x.n) {
+		struct timespec ts;
+
 		send_due(&x);
-		count = epoll_wait(ep, got, 128, milliseconds_to_next(&x));
+		ts = time_to_next(&x);
+		count = epoll_pwait2(ep, got, 128, &ts, NULL);
 		if (count < 0 && errno != EINTR)
-			die("epoll_wait");
+			die("epoll_pwait2");
 		for (int i = 0; i < count; i++) {
 			struct seen seen = {0};
 

@@ -1,0 +1,94 @@
+/*
+ * Readers of streams, between who asks (stream.c) and who waits for what (subscribed.c).
+ */
+#ifndef QB_QUEUE_STREAM_INT_H
+#define QB_QUEUE_STREAM_INT_H
+
+#include "delivery.h"
+#include "heap.h"
+#include "park.h"
+#include "patience.h"
+#include "queue_call.h"
+#include "quiet.h"
+#include "stream.h"
+#include "take.h"
+
+/* A stream that somebody waits for, or did a moment ago. */
+struct streamed {
+	UT_hash_handle hh;
+	struct subscribed *subs;
+	uint64_t counted; /* events that were pushed here */
+	char name[QSTMT_QUEUE_MAX + 1];
+};
+
+/* One of its subscriptions. */
+struct subscribed {
+	struct subscribed *prev, *next;
+	struct streamed *of;
+	struct qdb *db;
+	struct wish *wishes;
+	struct reader *asks;   /* by whose turn it is; or NULL */
+	struct heap_node look; /* something is due, or just to be sure */
+	bool looks;            /* at that time */
+	usec_t rests;          /* until then the last delivery had all, but what was counted since; 0 */
+	struct patience rest;
+	char *within; /* of that one, owned */
+	char name[SUBSCRIPTION_MAX + 1];
+};
+
+/* Those of its readers that wish the same. */
+struct wish {
+	struct wish *prev, *next;
+	struct subscribed *sub;
+	struct reader *readers; /* never none */
+	bool news;              /* that none of them has asked about */
+};
+
+struct reader {
+	struct park park;
+	struct reader *prev, *next; /* of the same wish, the longest first */
+	struct wish *wish;          /* NULL: it does not wait */
+	struct taker *taker;        /* NULL: nobody is interested; only the statement still runs */
+	struct qdb *db;
+	struct pool *pool;
+	struct task *task; /* asks; NULL: does not */
+	struct take_args args;
+	struct delivery got;
+	int32_t stamp; /* our number, of this TAKE */
+	int64_t seed;  /* of which its token is made */
+	bool direct;   /* it asks by the number of the stream */
+	bool again;    /* there was news while it asked */
+	uint8_t tries; /* how often it was sent again for other payloads */
+	bool expired;
+	/* of an answer without a delivery; 0: not told; -1: there is more to look at; below: in the next lane, see
+	 * note_waiting() */
+	int64_t due_ms;
+	bool out, ours; /* all that it may have out is; and was ended by this transaction */
+	usec_t until;   /* its lease does not end before; 0: not known */
+	char *least, *within, *lag; /* or NULL */
+	struct patience patience; /* MIN */
+	struct quiet quiet;      /* WHERE: after a look in vain; MIN: until there may be enough */
+	int waiting;             /* WHERE: so many lanes have something that has to wait */
+	int64_t waiting_ms;      /* ... the first of them; 0: none */
+	struct failure *failure; /* of its condition, while it is asked at which event */
+	int16_t formats[DELIVERY_COLUMNS];
+	char name[SUBSCRIPTION_MAX + 1];
+};
+
+/* One asks; without memory it fails. */
+typedef void reader_ask_fn(struct reader *w);
+
+/* subscribed.c */
+MUST_CHECK bool subscribed_start(reader_ask_fn *asks);
+void subscribed_free(void);
+MUST_CHECK bool reader_enlist(struct reader *w); /* false: memory */
+void reader_unlist(struct reader *w);
+void reader_asked(struct reader *w); /* in vain */
+/* Those who wait for it look then, if not before. */
+void subscribed_look_at(struct subscribed *s, usec_t when);
+/* The delivery that has come was all that there is. */
+void reader_had_all(struct reader *w);
+/* Nothing is there but what was pushed since the last delivery, which may be too little: it need not ask yet, and is parked. */
+MUST_CHECK bool reader_rests(struct reader *w);
+
+#endif
