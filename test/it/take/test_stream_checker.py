@@ -102,7 +102,9 @@ class Load:
         sub = name.split()[0]
         where = FITS if sub.startswith("sifted") else ""
         while not self.ended.is_set():
-            rows = c.execute("QUEUE TAKE s FOR %s LIMIT %d WAIT '50 ms' LEASE '2 s'%s" % (sub, rng.randint(1, 20), where)).fetchall()
+            # with MIN: one that counts, and one that has not waited for long
+            more = rng.choice(["WAIT '50 ms'", "WAIT '50 ms'", "MIN 2 WITHIN '20 ms' WAIT '50 ms'", "MIN 3 WITHIN '40 ms' WAIT '300 ms'"])
+            rows = c.execute("QUEUE TAKE s FOR %s LIMIT %d %s LEASE '2 s'%s" % (sub, rng.randint(3, 20), more, where)).fetchall()
             if not rows:
                 continue
             what = rng.choice(["done", "done", "events", "events", "fail", "release", "rollback", "gone"]) if self.failing else "done"
