@@ -48,7 +48,7 @@ FULL = Plan(
 # every subject in the sizes of the full plan, with fewer and shorter rounds
 PUBLISH = FULL.but(
     name="publish", limit=2100, rounds=3, seconds=1.5, side_rounds=1,
-    select_rounds=8, select_side_rounds=1, tls_clients=(16, 1000), tls_rounds=4, connect_rounds=2, watch=11,
+    select_rounds=8, select_side_rounds=1, tls_clients=(16, 1000), tls_rounds=4, connect_rounds=4, watch=11,
     outside_clients=(16,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3, events=100000,
     cancel_rounds=3, big_times=2, copy=300000000, bulk_rounds=2, soak=30, soak_queries=500)
 
