@@ -345,6 +345,29 @@ def test_takeover_of_workers(one, db):
         assert [m.tag for m in holder.simple("QUEUE TAKE q") if m.type == "C"] == ["SELECT 0"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_takeover_of_done_then_take(one, db, stream):
+    """The DONE holds, the TAKE ends with zero rows, and what comes is not given to the process that goes."""
+    take = "QUEUE TAKE q" + (" FOR a" if stream else "")
+    with one.wire(db) as w, one.wire(db) as q:
+        q.simple("QUEUE CREATE q" + (" WITH (kind = stream)" if stream else ""))
+        if stream:
+            q.simple("QUEUE SUBSCRIBE a TO q")
+        q.simple("QUEUE PUSH q '1'")
+        token = w.rows(take)[0]["token"]
+        w.query("QUEUE DONE '%s' THEN %s WAIT '10min'" % (token, take[len("QUEUE "):]))
+        one.wait_show("WAITERS", lambda r: r["database"] == db)
+        first = takeover(one)
+        assert [m.tag for m in w.until("Z") if m.type in "CE"] == ["SELECT 0"]
+        ended(first)
+        assert [m.sqlstate for m in w.simple("QUEUE DONE '%s'" % token) if m.type == "E"] == ["QB001"]  # what the other one has heard
+        q.simple("QUEUE PUSH q '2'")
+        rows = w.rows(take)
+        assert [r["payload"] for r in rows] == ["2"]
+        assert [m.tag for m in w.simple("QUEUE DONE '%s'" % rows[0]["token"]) if m.type == "C"] == ["UPDATE 1"]
+        assert w.rows(take) == []
+
+
 def test_takeover_beside_another_proxy(one, qbouncer, db):
     """Who waits there is told of what is pushed to the new one at once; a worker whom the old one still serves loses nothing."""
     beside = qbouncer(queue_orphan_grace="500ms")
