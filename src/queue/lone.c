@@ -11,6 +11,9 @@
 	(1 * USEC_SEC) /* a queue that is altered again and again is not asked about each time */
 #define FAILED_FOR (60 * USEC_SEC) /* nobody could say */
 
+/* What is committed together. A lease that a crash forgets has not been. */
+enum { LAST = 1, NEED_NOT_LAST };
+
 struct lone {
 	struct pstmt *texts[LONE_VERBS]; /* or NULL */
 	bool known;                      /* also that there are none */
@@ -169,7 +172,7 @@ struct pstmt *lone_text(struct head *l, struct pool *pool, enum lone_verb verb, 
 uint8_t lone_together(const struct head *l, enum lone_verb verb)
 {
 	CHECK_HEAD(l);
-	return (uint8_t)(1 + verb + (l->lone != NULL && l->lone->async ? LONE_VERBS : 0));
+	return verb == LONE_TAKE || (l->lone != NULL && l->lone->async) ? NEED_NOT_LAST : LAST;
 }
 
 void lone_forget(struct head *l)

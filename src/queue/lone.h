@@ -18,7 +18,7 @@ bool lone_is_wanted(void); /* there may be connections of the engine's own */
 void lone_learn(struct head *l, const struct wire_col *cols); /* without memory there are none */
 /* For task_spec.text; stays the head's. NULL: there is none, or it is not known yet: then it is asked for. */
 struct pstmt *lone_text(struct head *l, struct pool *pool, enum lone_verb verb, int *n_params);
-/* Which of them may share a transaction: of one verb, and of queues of one durability (task_spec.together). */
+/* Which of them may share a transaction: those whose commit waits for the disk, and those whose does not (task_spec.together). */
 uint8_t lone_together(const struct head *l, enum lone_verb verb);
 void lone_forget(struct head *l);  /* they are of another queue */
 void lone_refused(struct head *l); /* the database has others now */

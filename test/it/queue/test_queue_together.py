@@ -173,6 +173,28 @@ def test_what_need_not_survive_a_crash_is_apart(many):
     assert not set().union(*sets[::2]) & set().union(*sets[1::2])
 
 
+def test_pushes_and_dones(many, direct):
+    """Both wait for the disk, so that they do it together."""
+    m = many()
+    push_until_shared(m, check=all_done)
+    direct.execute("CREATE TABLE ends (xid text)")
+    direct.execute("CREATE FUNCTION note_end() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS"
+                   " 'BEGIN INSERT INTO public.ends VALUES (pg_current_xact_id()::xid::text); RETURN NULL; END'")
+    for i in range(0, N, 2):
+        direct.execute("CREATE TRIGGER zz_end AFTER DELETE ON queue.q_q%d FOR EACH ROW EXECUTE FUNCTION note_end()" % i)
+
+    def once():
+        all_done(m.burst(push))
+        tokens = [take(c, "QUEUE TAKE q%d" % i)["token"] for i, c in enumerate(m.clients)]
+        before = [m.count(i) for i in range(N)]
+        got = m.burst(lambda i: push(i) if i % 2 else "QUEUE DONE '%s'" % tokens[i])
+        assert got == ["UPDATE 1", "INSERT 0 1"] * (N // 2)
+        assert [m.count(i) - before[i] for i in range(N)] == [-1, 1] * (N // 2)
+        ends = {r[0] for r in direct.execute("SELECT xid FROM ends").fetchall()}
+        return ends & set().union(*m.writers())
+    wait_for(once, "a push and a done in one transaction")
+
+
 def test_one_is_dropped_and_made_anew(many):
     m = many()
     push_until_shared(m, check=all_done)
