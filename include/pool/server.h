@@ -83,6 +83,7 @@ struct server {
 	struct client *link;
 	struct task *task;
 	struct kept *kept; /* its session is kept, or is to be: kept.c; or NULL */
+	size_t tables;    /* that its tasks have met by the way (task_met) */
 	unsigned n_kinds; /* of tasks, whose affinity is to it: affinity.c */
 	usec_t usual; /* affinity.c: what runs there is waited for so long, if that is longer than for others */
 	struct server_login *login;

@@ -118,6 +118,10 @@ bool task_drop(struct task **p);
 bool task_is_sent(const struct task *t);
 usec_t task_sent_at(const struct task *t); /* 0: it was not */
 int32_t task_backend_pid(const struct task *t); /* 0: none yet */
+/* In row() or tag(): it has been to so many tables by the way, and Postgres keeps what a session has seen of each. One that
+ * has seen hundreds ends when it is free. */
+#define TASK_MET_ALL SIZE_MAX
+void task_met(struct task *t, size_t tables);
 /* In next(): how its server reads SQL now (enum sql_dialect). */
 unsigned task_dialect(const struct task *t);
 /* Asks the server to stop it. What becomes of it is told as ever. */

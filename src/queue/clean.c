@@ -74,6 +74,7 @@ bool clean_note(struct clean *c, const char *text, size_t len)
 	if (ok && n > 0)
 		at = names_first(&numbers);
 	ok = ok && n % OF_ONE == 0;
+	c->visited = ok ? (size_t)n / OF_ONE : 0;
 	for (int i = 0; ok && i < n; i += OF_ONE) {
 		struct clean_queue q = {0};
 

@@ -10,6 +10,7 @@
 struct clean {
 	struct clean_queue *list; /* in the order of their numbers */
 	size_t n, cap;
+	size_t visited; /* of the last answer */
 };
 
 /* Of the queues that had a turn, as the server writes int8[]: number, changes, for how many milliseconds it is clean;

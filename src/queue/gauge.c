@@ -38,6 +38,7 @@ struct gauge {
 struct asked {
 	struct qdb *db;
 	struct gauge *gauges; /* hash by what they are of */
+	struct task *task;    /* in which it comes */
 	struct agent *agent;  /* whose answer comes; NULL: that of the system session */
 	bool failed;
 	bool sent;     /* to the system session */
@@ -115,6 +116,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	struct asked *a = arg;
 	struct gauge *g = mem_zalloc(sizeof(*g));
 
+	task_met(a->task, 1);
 	if (g == NULL || !read_row(g, body, len)) {
 		mem_free(g);
 		a->failed = true;
@@ -163,16 +165,15 @@ static bool ask_as(struct asked *a, struct agent *agent)
 		.oids = call->oids,
 		.n_params = call->n_params,
 		.params = &param};
-	bool ok;
 
 	call_print(sql, sizeof(sql), CALL_GAUGES, COUNT_MOST);
 	agent_put_used(&used, agent);
 	param.data = used.data;
 	param.len = (int32_t)used.len;
 	a->agent = agent;
-	ok = pool != NULL && !buf_failed(&used) && task_submit(pool, &spec) != NULL;
+	a->task = pool != NULL && !buf_failed(&used) ? task_submit(pool, &spec) : NULL;
 	buf_free(&used);
-	return ok;
+	return a->task != NULL;
 }
 
 /* Each role for its own queues and those that it takes from (agent.c). */

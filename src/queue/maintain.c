@@ -20,13 +20,14 @@
 #include "maintain.h"
 #include "queue_int.h"
 
-#define FIRST_AFTER (5 * USEC_SEC)    /* queues are used here */
-#define PAUSE       (100 * USEC_MSEC) /* between two steps of a round */
-#define STEP_ROWS   500
-#define STEP_MS     20
-#define LOOK_AGAIN  (1 * USEC_SEC)
-#define LATE_ROUNDS 3 /* so many periods without a round are worth a warning */
-#define COLUMNS_MAX 7
+#define FIRST_AFTER     (5 * USEC_SEC)    /* queues are used here */
+#define PAUSE           (100 * USEC_MSEC) /* between two steps of a round */
+#define STEP_ROWS       500
+#define STEP_MS         20
+#define LOOK_AGAIN      (1 * USEC_SEC)
+#define LATE_ROUNDS     3 /* so many periods without a round are worth a warning */
+#define COLUMNS_MAX     7
+#define TABLES_OF_QUEUE 2 /* its jobs, and its archive */
 
 static struct loop_tick *tick;
 
@@ -34,6 +35,7 @@ static struct loop_tick *tick;
 struct step {
 	struct qdb *db;
 	struct agent *agent; /* NULL: the question what was left out */
+	struct task *task;
 	bool failed;
 };
 
@@ -140,6 +142,7 @@ static void step_row(void *arg, const uint8_t *body, size_t len)
 	wire_col_copy(&col[5], lost, sizeof(lost));
 	s->failed = col[6].len < 0 ||
 		    !clean_note(&s->agent->clean, (const char *)col[6].data, (size_t)col[6].len);
+	task_met(s->task, TABLES_OF_QUEUE * s->agent->clean.visited);
 	if (lost[0] == '\0')
 		return;
 	m->lost++;
@@ -217,7 +220,8 @@ static bool submit(struct qdb *db, struct agent *a, struct pool *pool, struct ta
 	spec->params = params;
 	spec->prepare = true;
 	spec->time = TASK_SLOW;
-	if (task_submit(pool, spec) == NULL) {
+	s->task = task_submit(pool, spec);
+	if (s->task == NULL) {
 		mem_free(s);
 		return false;
 	}

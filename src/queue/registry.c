@@ -197,7 +197,8 @@ struct scan {
 	struct qdb *db;
 	struct agent *role;
 	uint64_t number;
-	unsigned n_used;    /* of the role, when it was asked */
+	unsigned n_used; /* of the role, when it was asked */
+	struct task *task;
 	bool again;         /* something is left */
 	struct names names; /* of queues */
 };
@@ -213,6 +214,16 @@ static void scan_row(void *arg, const uint8_t *body, size_t len)
 		names_add_bytes(&s->names, queue.data, (size_t)queue.len);
 	else
 		s->again = true;
+}
+
+/* It has been to all queues of the role. */
+static void scan_tag(void *arg, const uint8_t *body, size_t len)
+{
+	struct scan *s = arg;
+
+	(void)body;
+	(void)len;
+	task_met(s->task, TASK_MET_ALL);
 }
 
 static void scan_done(void *arg, const struct pg_error *err)
@@ -253,7 +264,7 @@ static void put_ids(struct buf *b, const struct registry *g)
 
 static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 {
-	static const struct task_ops ops = {.row = scan_row, .done = scan_done};
+	static const struct task_ops ops = {.row = scan_row, .tag = scan_tag, .done = scan_done};
 	struct scan *s = mem_zalloc(sizeof(*s));
 	struct buf ids = BUF_INIT, used = BUF_INIT;
 	struct bind_param params[2] = {{.format = 1}, {.format = 1}};
@@ -272,8 +283,9 @@ static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 		s->number = db->registry->scans;
 		s->n_used = role->n_used;
 	}
-	if (s != NULL && !buf_failed(&ids) && !buf_failed(&used) &&
-		task_submit(pool, &spec) != NULL)
+	if (s != NULL && !buf_failed(&ids) && !buf_failed(&used))
+		s->task = task_submit(pool, &spec);
+	if (s != NULL && s->task != NULL)
 		role->scanning = true;
 	else
 		mem_free(s);

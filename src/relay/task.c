@@ -6,6 +6,9 @@
 #include "pool/reading.h"
 #include "task_int.h"
 
+#define TABLES_MOST                                                                                \
+	200 /* of each Postgres keeps some 100 kB: the indexes of a queue are most of it */
+
 static uint64_t last_seq;
 
 /* --- settings --- */
@@ -194,6 +197,17 @@ int32_t task_backend_pid(const struct task *t)
 {
 	CHECK_TASK(t);
 	return t->server != NULL ? t->server->pid : 0;
+}
+
+void task_met(struct task *t, size_t tables)
+{
+	struct server *s = t->server;
+
+	CHECK_TASK(t);
+	INVARIANT(s != NULL && s->task == t, "what was not sent has met something");
+	s->tables += tables < TABLES_MOST ? tables : TABLES_MOST;
+	if (s->tables >= TABLES_MOST)
+		s->close_needed = true;
 }
 
 usec_t task_sent_at(const struct task *t)

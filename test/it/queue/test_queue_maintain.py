@@ -164,3 +164,21 @@ def test_clean_until_something_is_due(qbouncer, db, direct, cluster):
         tag(w, "QUEUE POP mail")
         tag(w, "QUEUE PUSH mail '2' EXPIRES '3 s'")
         wait_for(lambda: left(direct) == (0, 0), "time to go by", timeout=60)
+
+
+def test_sessions_that_have_seen_all_queues_end(qbouncer, db):
+    """Postgres keeps what a session has seen of each table: who looks for leases of proxies that are gone has been to all
+    queues of its role, who cleans to as many in steps."""
+    proxy = qbouncer(queue_maintenance="0", queue_engine_after=0)
+
+    def ended():
+        return proxy.log_text().count("close_needed")
+    with proxy.wire(db) as w:
+        for k in range(120):
+            tag(w, "QUEUE CREATE q%d" % k)
+        tag(w, "QUEUE PUSH q0 '1'")
+        take(w, "QUEUE TAKE q0")
+        wait_for(lambda: ended() == 1, "the end of the session that has looked", timeout=60)
+        proxy.console("SET queue_maintenance = '50ms'")
+        wait_for(lambda: ended() >= 2, "the end of one that has cleaned", timeout=60)
+        tag(w, "QUEUE PUSH q0 '2'")
