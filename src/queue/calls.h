@@ -138,11 +138,11 @@
 	COL(due_ms, INT8) SEP \
 	COL(out, TEXT)
 
-/* What all events of a delivery have is said once, before them: delivery.c. */
+/* What all events of a delivery have is said once, before them: delivery.c. A join would copy each event. */
 #define TAKE_FOR_SQL(suffix) \
-	"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ", ) " FROM pg_catalog.set_config('qbouncer.proxy', $8, true) AS proxy, " \
-	"pg_catalog.set_config('qbouncer.seed', $9, true) AS seed, " \
-	"LATERAL queue._take_for" suffix "($1, $2, $3, $4, $5, $6, CASE WHEN proxy || seed IS NOT NULL THEN $7 END, $10, true) AS job"
+	"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ", ) " FROM queue._take_for" suffix "($1, $2, $3, $4, $5, $6, " \
+	"CASE WHEN pg_catalog.set_config('qbouncer.proxy', $8, true) IS NOT NULL " \
+	"AND pg_catalog.set_config('qbouncer.seed', $9, true) IS NOT NULL THEN $7 END, $10, true) AS job"
 #define TAKE_FOR_PARAMS(PARAM) PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) \
 	PARAM(TEXT) PARAM(TEXT) PARAM(TEXT) PARAM(INTERVAL)
 
