@@ -5,7 +5,8 @@ Entry points: streams.
 
 PgQ runs as it comes: pgqd looks each second, and a tick is due each 3 s, or 500 events; and once more with a tick each 10 ms. It
 is called without a pooler, as that would only cost it something. A batch of PgQ is what lies between two ticks; ours is what is
-asked for. Of both whole events are read, as PgQ's own consumer does (pgq in Python: SELECT * FROM pgq.get_batch_events()).
+asked for. Of both whole events are read, as PgQ's own consumer does (pgq in Python: SELECT * FROM pgq.get_batch_events()). The
+payload of PgQ is text, ours is jsonb, which Postgres writes anew for each reader: so a drain of a stream of text is measured, too.
 """
 
 import contextlib
@@ -62,12 +63,13 @@ class Ours:
     push = "QUEUE PUSH events '%s'" % PAYLOAD
     fill_step = "QUEUE PUSH events %s" % ", ".join(["'%s'" % PAYLOAD] * AT_ONCE)
 
-    def __init__(self, rig, pooler, workers=1):
-        self.rig, self.pooler, self.workers = rig, pooler, workers
+    def __init__(self, rig, pooler, workers=1, payload="jsonb"):
+        self.rig, self.pooler, self.workers, self.payload = rig, pooler, workers, payload
         self.label = "qbouncer" if workers == 1 else "qbouncer, parallel = %d" % workers
 
     def fresh(self, readers=1):
-        self.rig.statement(self.pooler, "QUEUE DROP events IF EXISTS", "QUEUE CREATE events WITH (kind = stream)",
+        self.rig.statement(self.pooler, "QUEUE DROP events IF EXISTS",
+                           "QUEUE CREATE events WITH (kind = stream, payload = %s)" % self.payload,
                            *("QUEUE SUBSCRIBE r%d TO events WITH (parallel = %d)" % (i, self.workers) for i in range(readers)))
 
     def forget(self, readers):
@@ -303,6 +305,11 @@ def _round(rig, plan, c, got, psycopg2):
         got["large"].append(c.drain(600, plan.events, LARGE))
         _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
         got["work"].append(c.work(plan.events // 2 // WORKED))
+        text = Ours(rig, c.pooler, payload="text")
+        for of, limit in (("text", LIMIT), ("large text", LARGE)) if c.workers == 1 else ():
+            text.fresh()
+            _push(rig, text, 4, 600, plan.events // AT_ONCE, text.fill_step)
+            got[of].append(text.drain(600, plan.events, limit))
     got["beside"].append(_pushed_beside_readers(rig, c, max(plan.seconds / 2, 1)))
     for at, rate in (("third ", got["push"][-1] / 3), ("slowly ", SLOWLY)):
         paced = _paced_beside_readers(rig, c, rate, max(plan.seconds / 2, 1))
@@ -332,14 +339,16 @@ def _goals(got, ours, parallel, theirs):
         goals = [Goal("push to a stream, %d clients" % CLIENTS, ">= 3 x pgq.insert_event",
                       "%.2f x" % ratio_of(got[ours]["push"], got[theirs[0]]["push"])),
                  Goal("one consumer of a stream", "as fast as PgQ's",
-                      "%.2f x, in deliveries of %d %.2f x" % (ratio_of(got[ours]["drain"], got[theirs[0]]["drain"]), LARGE,
-                                                              ratio_of(got[ours]["large"], got[theirs[0]]["drain"]))), *goals]
+                      "%.2f x, in deliveries of %d %.2f x; of text, as PgQ's, %.2f x and %.2f x" % (
+                          ratio_of(got[ours]["drain"], got[theirs[0]]["drain"]), LARGE,
+                          *(ratio_of(got[ours][of], got[theirs[0]]["drain"]) for of in ("large", "text", "large text")))), *goals]
     return goals
 
 
 def _measured(rig, plan, all_of_them, psycopg2):
     ours, parallel, *theirs = all_of_them
-    got = {c: {of: [] for of in ("push", "drain", "large", "work", "beside", "way", "behind", *PACED)} for c in all_of_them}
+    got = {c: {of: [] for of in ("push", "drain", "large", "text", "large text", "work", "beside", "way", "behind", *PACED)}
+           for c in all_of_them}
     copied = []
     for order in turns(all_of_them, plan.side_rounds):
         for c in order:
@@ -353,11 +362,15 @@ def _measured(rig, plan, all_of_them, psycopg2):
             number(median(mine["beside"]), "%.3f"), *(number(median(mine[at + how]), "%.2f") for at in ("third ", "slowly ")
                                                       for how in ("alone takes", "beside takes")),
             number(median(mine["way"]), "%.1f"), number(median(mine["behind"]), "%.1f")])
+    for of, limit in (("large", LARGE), ("text", LIMIT), ("large text", LARGE)):
+        rows.append(["qbouncer, deliveries of %d%s" % (limit, ", payload = text" if "text" in of else ""), "", "",
+                     number(median(got[ours][of])), ratio(got[ours]["drain"], got[ours][of]), *[""] * 7])
     rows.append(["COPY into a bare table", "", "", number(median(copied)), ratio(got[ours]["drain"], copied), *[""] * 7])
     return Table(
         "Streams",
         "Events per second: pushed by %d clients one at a time; %d events, pushed by transactions of %d, read by one consumer in "
-        "deliveries of %d (of PgQ: between two ticks), with parallel by %d workers of it; COPY writes as many. Beside readers: the "
+        "deliveries of %d (of PgQ: between two ticks), with parallel by %d workers of it; further lines have larger deliveries, and "
+        "a stream of text, which events of PgQ are, too (ours are jsonb). COPY writes as many. Beside readers: the "
         "rate of pushes while %d consumers read all of it (MIN 100 WITHIN '50 ms'), by the rate without them, by turns. A third: "
         "what a push takes at a third of the rate, the median in ms, alone and beside these consumers; and at %d a second. Way: 100 "
         "events per second, the median in ms, from before the push to the delivery; behind: from the answer to the push. PgQ is "
