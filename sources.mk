@@ -1139,6 +1139,10 @@ qb_dialogues = \
 	test/scenario/take/stream_payload_changes.dlg \
 	test/scenario/take/stream_rests.dlg \
 	test/scenario/take/stream_said_in_vain.dlg \
+	test/scenario/take/stream_shown.dlg \
+	test/scenario/take/stream_shown_in_vain.dlg \
+	test/scenario/take/stream_shutdown.dlg \
+	test/scenario/take/stream_stops.dlg \
 	test/scenario/take/stream_waits_for_more.dlg \
 	test/scenario/take/take_cancelled.dlg \
 	test/scenario/take/take_dies_with_rows.dlg \

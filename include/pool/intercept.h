@@ -119,10 +119,8 @@ struct replace_error {
 	const char *sqlstate, *message, *detail, *hint, *context, *table, *column;
 };
 
-/*
- * Runs on the client's own server, in its transaction, instead of the client's statement. Made by
- * the claimant with mem_zalloc, freed by the pool through replace_free().
- */
+/* Runs on the client's own server, in its transaction, instead of the client's statement. Made by the claimant with
+ * mem_zalloc, freed by the pool through replace_free(). */
 struct replace {
 	struct buf sql;
 	uint32_t *oids; /* parameter types for the server; owned */
@@ -242,6 +240,9 @@ void intercept_register(const struct interceptor *i, bool console);
 
 /* Consumes the contents of a. */
 void client_answer(struct client *c, struct answer *a);
+/* Rows of the answer that follows, or an error in its place, go out before; they are taken out of a. false: not taken,
+ * the client has asked for a number of rows. */
+bool client_answer_part(struct client *c, struct answer *a);
 void client_fail(struct client *c, const struct pg_error *err);
 /* For EXEC_WAIT. The client may also be executed again for reasons of the pool. */
 void client_again(struct client *c);
@@ -257,8 +258,7 @@ void client_heartbeat(struct client *c);
 /* A parked client will wait for long: the beginning of its answer, which was kept back, is shown to it. */
 void client_show_beginning(struct client *c);
 void client_notice(struct client *c, const struct pg_error *notice);
-/* It is to leave: when it is idle, at the latest behind the answer that follows, it is told so (57P01) and sent
- * away. */
+/* When it is idle, at the latest behind the answer that follows, it is told to leave (57P01) and sent away. */
 void client_send_away(struct client *c);
 /* Is it to leave, for this or another reason? */
 bool client_is_to_leave(const struct client *c);

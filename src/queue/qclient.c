@@ -70,6 +70,11 @@ static void answer(struct taker *t, struct answer *a)
 	client_answer(of_taker(t)->client, a);
 }
 
+static bool part(struct taker *t, struct answer *a)
+{
+	return client_answer_part(of_taker(t)->client, a);
+}
+
 static void fail(struct taker *t, const struct pg_error *err)
 {
 	client_fail(of_taker(t)->client, err);
@@ -111,6 +116,7 @@ static const struct taker_ops ops = {.kind = "client",
 	.is_to_leave = is_to_leave,
 	.deliver = deliver,
 	.answer = answer,
+	.part = part,
 	.fail = fail,
 	.send_away = send_away,
 	.leased = leased,

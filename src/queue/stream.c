@@ -7,6 +7,8 @@
  * With WHERE it asks on its own server, with the client's SQL (sift.c); what does not fit is passed, so it may ask many
  * times before it gets something, and pauses when it has looked in vain, twice as long each time.
  *
+ * A large delivery is shown to its client while it comes: until its end it is nobody's, and an error may take its place.
+ *
  * Every wait ends through leave() (park.h). Entry points: stream_*.
  */
 #include <stdio.h>
@@ -28,6 +30,8 @@
 #include "token.h"
 #include "types.h"
 #include "wakes.h"
+
+#define PART_SIZE (16 * 1024) /* bytes of rows that do not wait for those behind them */
 
 struct failure {
 	struct pg_error err;
@@ -102,13 +106,19 @@ static void lease(struct reader *w)
 	w->taker->ops->leased(w->taker);
 }
 
-static void end_answer(struct park *p)
+/* What has come, and was not shown yet. */
+static struct answer answer_of(const struct reader *w)
 {
-	struct reader *w = of_park(p);
-	struct answer a = {.n_rows = w->got.n,
+	return (struct answer){.n_rows = w->got.n,
 		.rows = w->got.rows,
 		.fields = qverb_delivered_columns[w->args.payload], /* may be known only now */
 		.n_fields = DELIVERY_due_ms};
+}
+
+static void end_answer(struct park *p)
+{
+	struct reader *w = of_park(p);
+	struct answer a = answer_of(w);
 	struct taker *t;
 
 	w->got.rows = BUF_INIT;
@@ -161,13 +171,33 @@ static void note_nothing(struct reader *w, const struct wire_col *cols)
 	w->out = true;
 }
 
+/* A condition may still fail. */
+static void show_part(struct reader *w)
+{
+	struct taker *t = w->taker;
+	struct answer a = answer_of(w);
+
+	if (t == NULL) {
+		buf_reset(&w->got.rows);
+		return;
+	}
+	if (t->ops->part == NULL || w->args.where != NULL || w->got.torn ||
+		buf_failed(&w->got.rows) || !t->ops->part(t, &a))
+		return;
+	w->got.rows = a.rows;
+	w->shown = true;
+}
+
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct reader *w = arg;
 	struct wire_col cols[DELIVERY_COLUMNS];
 
+	w->heard = loop_now();
 	if (delivery_row(&w->got, body, len, cols))
 		note_nothing(w, cols);
+	if (w->got.rows.len >= PART_SIZE)
+		show_part(w);
 	if (w->got.lasts > 0 && task_sent_at(w->task) != 0)
 		w->until = task_sent_at(w->task) + (usec_t)(w->got.lasts - 1) * USEC_MSEC;
 }
@@ -346,7 +376,9 @@ static void on_done(void *arg, const struct pg_error *err)
 	}
 	if (err != NULL)
 		forget_rows(w);
-	if (err != NULL && park_may_try_again(&w->park, err)) {
+	if (err != NULL && w->shown) {
+		park_fail(&w->park, err);
+	} else if (err != NULL && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		wait_on(w);
 	} else if (err != NULL && w->direct && strcmp(err->sqlstate, "42883") == 0) {
@@ -495,13 +527,30 @@ static struct taker *taker_of(const struct park *p)
 	return of_park(p)->taker;
 }
 
+/* Part of a delivery is none: it is heard to the end, or was in vain. */
 static bool is_over(struct park *p)
 {
 	struct reader *w = of_park(p);
 	usec_t since = w->task != NULL ? task_sent_at(w->task) : 0;
+	struct pg_error err;
 
 	w->expired = true;
-	return park_is_over(p, since);
+	if (since != 0 && w->got.n > 0 && w->heard > since)
+		since = w->heard;
+	if (!park_is_over(p, since))
+		return false;
+	if (since == 0 || w->got.n == 0)
+		return true;
+	pg_error_set(&err, "08006", "the server stopped in the middle of a delivery");
+	pg_error_hint(&err, "Its events are delivered again.");
+	park_fail(p, &err);
+	return false;
+}
+
+/* When the process is to end: a delivery that is coming is heard to the end. */
+static bool lets_go(struct park *p, bool cancelled)
+{
+	return cancelled || of_park(p)->got.n == 0;
 }
 
 static void stat_reader(const struct park *p, struct queue_stat_waiter *st, struct buf *names)
@@ -520,6 +569,7 @@ static bool begin(struct reader *w)
 {
 	static const struct park_kind kind = {.taker = taker_of,
 		.expire = is_over,
+		.lets_go = lets_go,
 		.leave = reader_end,
 		.answer = end_answer,
 		.stat = stat_reader};

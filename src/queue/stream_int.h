@@ -60,6 +60,8 @@ struct reader {
 	bool again;    /* there was news while it asked */
 	uint8_t tries; /* how often it was sent again for other payloads */
 	bool expired;
+	bool shown;   /* the client has got rows of this delivery */
+	usec_t heard; /* when the last row has come */
 	/* of an answer without a delivery; 0: not told; -1: there is more to look at; below: in the next lane, see
 	 * note_waiting() */
 	int64_t due_ms;

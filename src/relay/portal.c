@@ -118,7 +118,9 @@ enum step local_answer_simple(struct client *c, struct answer *a, const struct l
 
 	CHECK_CLIENT(c);
 	local_put(&b, &a->notices);
-	answer_columns(&b, a, l);
+	if (!c->parked.begun)
+		answer_columns(&b, a, l);
+	c->parked.begun = false;
 	local_put(&b, &a->rows);
 	build_complete(&b, a->tag);
 	build_ready(&b, client_status(c));
@@ -203,6 +205,7 @@ enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_
 	c->parked.stmt = lstmt_ref(l);
 	c->parked.portal = p;
 	c->parked.simple = p == NULL;
+	c->parked.begun = false;
 	c->parked.max_rows = max_rows;
 	client_move(c, CLIENT_PARKED);
 	return STEP_PARKED;
@@ -233,6 +236,26 @@ void client_waited(struct client *c, usec_t time)
 	CHECK_CLIENT(c);
 	if (c->request_time != 0)
 		c->request_time += time;
+}
+
+bool client_answer_part(struct client *c, struct answer *a)
+{
+	struct buf b = BUF_INIT;
+
+	CHECK_CLIENT(c);
+	if (c->state == CLIENT_DEAD)
+		return false;
+	INVARIANT(c->state == CLIENT_PARKED && c->parked.stmt != NULL,
+		"a part of an answer for a client that is not parked");
+	if (!c->parked.simple && (c->parked.portal == NULL || c->parked.max_rows > 0))
+		return false;
+	if (c->parked.simple && !c->parked.begun)
+		answer_columns(&b, a, c->parked.stmt);
+	c->parked.begun = true;
+	local_put(&b, &a->rows);
+	buf_reset(&a->rows);
+	client_emit(c, &b);
+	return true;
 }
 
 void client_answer(struct client *c, struct answer *a)
@@ -267,6 +290,7 @@ void client_fail(struct client *c, const struct pg_error *err)
 	INVARIANT(c->state == CLIENT_PARKED, "an error for a client that is not parked");
 	lstmt_drop(&c->parked.stmt);
 	c->parked.portal = NULL;
+	c->parked.begun = false;
 	client_move(c, CLIENT_ACTIVE);
 	client_error(c, err, c->parked.simple);
 	client_resume(c);
