@@ -20,12 +20,12 @@ build=${1:?usage: dev/house.sh BUILD}
 
 # module  circle  flags  header  state  asserts (at least)
 limits='
-base       1       3       62      0     2.8
+base       1       3       64      0     2.8
 conf       1       2      171      0       0
 net        3       5      172     22     0.8
 wire       1       2      120      3     0.3
 auth       1       5      101     14       0
-pool       2       6      270      1    16.0
+pool       2       6      271      1    16.0
 session     2       2      105      0    15.0
 relay      2       4      145      0    16.0
 login      1       4      100      0     9.0

@@ -159,6 +159,7 @@ struct answer {
 	char tag[64];
 };
 void answer_free(struct answer *a);
+void answer_tag(struct answer *a, const char *word, int64_t n); /* of the word and the number */
 
 enum exec_verdict {
 	EXEC_REPLACE, /* x->replace is set */

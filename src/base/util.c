@@ -109,6 +109,23 @@ bool util_parse_i64(const char *s, size_t len, int64_t *ret)
 	return true;
 }
 
+int util_print_i64(char dst[UTIL_I64_SIZE], int64_t n)
+{
+	uint64_t left = n < 0 ? -(uint64_t)n : (uint64_t)n;
+	char digits[UTIL_I64_SIZE];
+	int at = UTIL_I64_SIZE, len;
+
+	digits[--at] = '\0';
+	do
+		digits[--at] = (char)('0' + left % 10);
+	while ((left /= 10) > 0);
+	if (n < 0)
+		digits[--at] = '-';
+	len = UTIL_I64_SIZE - at;
+	memcpy(dst, digits + at, (size_t)len);
+	return len - 1;
+}
+
 void util_hex(char *dst, const void *src, size_t len)
 {
 	static const char digits[] = "0123456789abcdef";

@@ -249,6 +249,16 @@ void replace_free(struct replace **p)
 	mem_free(r);
 }
 
+void answer_tag(struct answer *a, const char *word, int64_t n)
+{
+	size_t len = strlen(word);
+
+	INVARIANT(len + 1 + UTIL_I64_SIZE <= sizeof(a->tag), "a tag is longer than its place");
+	memcpy(a->tag, word, len);
+	a->tag[len] = ' ';
+	(void)util_print_i64(a->tag + len + 1, n);
+}
+
 void answer_free(struct answer *a)
 {
 	buf_free(&a->rows);

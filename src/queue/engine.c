@@ -131,18 +131,16 @@ static void on_notice(void *arg, const uint8_t *body, size_t len)
 static void put_tag(struct request *r)
 {
 	const struct qverb *v = qstmt_last(r->q);
-	char *tag = r->answer.tag;
-	size_t size = sizeof(r->answer.tag);
 
 	switch (v->tag) {
 	case QTAG_FIXED:
-		snprintf(tag, size, "%s", v->tag_text);
+		util_strlcpy(r->answer.tag, v->tag_text, sizeof(r->answer.tag));
 		break;
 	case QTAG_ROWS:
-		snprintf(tag, size, "%s %u", v->tag_text, r->rows);
+		answer_tag(&r->answer, v->tag_text, r->rows);
 		break;
 	case QTAG_VALUE:
-		snprintf(tag, size, "%s %lld", v->tag_text, (long long)r->value);
+		answer_tag(&r->answer, v->tag_text, r->value);
 		break;
 	}
 }
@@ -503,11 +501,14 @@ static bool push_payloads(const struct qstmt *q, const struct bind_values *bind,
 	return ok;
 }
 
+#define KEY_SIZE 256 /* most of them */
+
 static void begin_key(
 	struct buf *key, char kind, const struct request *r, const struct task_settings *s)
 {
 	struct pool *pool = r->taker->pool;
 
+	buf_reserve(key, KEY_SIZE);
 	buf_put(key, &pool, sizeof(pool));
 	buf_putc(key, kind);
 	if (s != NULL)

@@ -35,10 +35,13 @@ static void put_key_text(struct buf *key, const char *s)
 		buf_put(key, s, strlen(s) + 1);
 }
 
+#define KEY_SIZE 256 /* most of them */
+
 /* Takes that are alike in everything but how many jobs they want become one. */
 static void put_key(struct buf *key, const struct waiter *w, const struct task_settings *settings,
 	const int16_t *formats, int n_formats)
 {
+	buf_reserve(key, KEY_SIZE);
 	buf_put(key, &w->pool, sizeof(w->pool));
 	buf_putc(key, w->args.pop ? 'p' : 't');
 	task_settings_key(settings, key);
@@ -159,7 +162,7 @@ bool fetch_start(struct waiter *w)
 	int16_t formats[MERGE_COLUMNS_MAX];
 	struct buf queues = BUF_INIT;
 	struct bind_param params[8];
-	char proxy[16] = "";
+	char proxy[UTIL_I64_SIZE] = "";
 	const char *consumer = NULL;
 	bool ok = w->db->alone == NULL || consumer_asks(w, &consumer);
 
@@ -172,7 +175,8 @@ bool fetch_start(struct waiter *w)
 	params[3] = text_param(w->args.as);
 	params[4] = text_param(w->args.pop ? "t" : "f");
 	w->stamp = w->args.pop ? 0 : registry_stamp(w->db);
-	snprintf(proxy, sizeof(proxy), "%.0d", taken_proxy(w)); /* 0: empty */
+	if (taken_proxy(w) != 0)
+		(void)util_print_i64(proxy, taken_proxy(w));
 	params[5] = text_param(proxy);
 	params[6] = text_param(NULL); /* of each batch its own */
 	params[7] = text_param(consumer);

@@ -93,9 +93,7 @@ static void fill(struct batch *b, struct merge_statement *st, const struct buf *
 
 static struct bind_param number_text(char dst[MERGE_NUMBER_MAX], int64_t n)
 {
-	int len = snprintf(dst, MERGE_NUMBER_MAX, "%lld", (long long)n);
-
-	return (struct bind_param){.data = (const uint8_t *)dst, .len = len};
+	return (struct bind_param){.data = (const uint8_t *)dst, .len = util_print_i64(dst, n)};
 }
 
 static void put_own_array(struct buf *array, struct batch *b)
@@ -169,7 +167,7 @@ static bool make(struct batch *b, bool lone)
 		.formats = st.formats};
 	struct buf array = BUF_INIT;
 	struct pg_error err;
-	char count[16], seed[MERGE_NUMBER_MAX];
+	char count[MERGE_NUMBER_MAX], seed[MERGE_NUMBER_MAX];
 	bool ok;
 
 	if ((size_t)g->spec.n_params > ARRAY_LEN(st.params))
@@ -182,14 +180,11 @@ static bool make(struct batch *b, bool lone)
 			.data = array.data, .len = (int32_t)array.len, .format = 1};
 	}
 	if (g->spec.count_param >= 0)
-		st.params[g->spec.count_param] = (struct bind_param){.data = (const uint8_t *)count,
-			.len = (int32_t)snprintf(count, sizeof(count), "%d", wanted(b))};
+		st.params[g->spec.count_param] = number_text(count, wanted(b));
 	b->at = b->items;
 	b->seed = 0;
 	if (g->spec.seed_param > 0)
-		st.params[g->spec.seed_param] = (struct bind_param){.data = (const uint8_t *)seed,
-			.len = (int32_t)snprintf(
-				seed, sizeof(seed), "%lld", (long long)merge_seed(b))};
+		st.params[g->spec.seed_param] = number_text(seed, merge_seed(b));
 	fill(b, &st, &array);
 	spec.kind = st.kind;
 	spec.together = st.together;

@@ -106,11 +106,16 @@ static void get_looked(struct waiter *w, const struct wire_col *ours)
 	w->look_again = (seen & (2 | 4)) != 0;
 }
 
-/* The row without our columns. */
-static void keep_row(struct waiter *w, struct taken *t, const struct wire_col *cols)
+#define ROW_HEAD 8 /* of the message, at the most */
+
+/* The row without our columns. len: of all. */
+static void keep_row(struct waiter *w, struct taken *t, const struct wire_col *cols, size_t len)
 {
 	struct buf *b = &w->answer.rows;
-	size_t row = build_row_begin(b, w->n_columns);
+	size_t row;
+
+	buf_reserve(b, len + ROW_HEAD);
+	row = build_row_begin(b, w->n_columns);
 
 	for (int i = 0; i < w->n_columns; i++) {
 		if (i == TAKEN_key)
@@ -158,5 +163,5 @@ void taken_row(void *arg, const uint8_t *body, size_t len)
 	get_due(w, &cols[w->n_columns + HIDDEN_due_ms]);
 	t->lease_ms = w->due_ms > 0 ? w->due_ms : 0;
 	t->waited = waited_us(cols, w->formats, w->n_formats);
-	keep_row(w, t, cols);
+	keep_row(w, t, cols, len);
 }

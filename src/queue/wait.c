@@ -390,7 +390,7 @@ static void deliver(struct waiter *w)
 	count_done(w->park.verb, (unsigned)w->n_taken);
 	a.rows = w->answer.rows;
 	a.n_rows = w->answer.n_rows;
-	snprintf(a.tag, sizeof(a.tag), "SELECT %d", a.n_rows);
+	answer_tag(&a, "SELECT", a.n_rows);
 	set_columns(w, &a);
 	w->answer.rows = BUF_INIT;
 	t = waiter_end(&w->park);

@@ -62,8 +62,22 @@ void task_free(struct task *t)
 }
 
 /* The Bind message behind the names. */
+#define MESSAGES_SIZE                                                                              \
+	64 /* of a Bind without its values, an Execute, and a Sync or Parse behind them, nearly */
+
+/* Nearly: what is missing is made room for. */
+static size_t size_of_values(const struct task_spec *spec)
+{
+	size_t size = 6 + 6 * (size_t)spec->n_params + 2 * (size_t)spec->n_formats;
+
+	for (int i = 0; i < spec->n_params; i++)
+		size += spec->params[i].len > 0 ? (size_t)spec->params[i].len : 0;
+	return size;
+}
+
 void task_put_values(struct buf *b, const struct task_spec *spec)
 {
+	buf_reserve(b, size_of_values(spec));
 	build_i16(b, spec->n_params);
 	for (int i = 0; i < spec->n_params; i++)
 		build_i16(b, spec->params[i].format);
@@ -78,8 +92,10 @@ void task_put_values(struct buf *b, const struct task_spec *spec)
 bool task_put_execute(struct server *s, struct buf *b, const char *name, const struct buf *values,
 	const struct dest *dest, bool final)
 {
-	size_t start = build_begin(b, 'B');
+	size_t start;
 
+	buf_reserve(b, values->len + MESSAGES_SIZE);
+	start = build_begin(b, 'B');
 	build_cstr(b, "");
 	build_cstr(b, name);
 	buf_put(b, values->data, values->len);

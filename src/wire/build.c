@@ -16,6 +16,8 @@
 #define SSL_CODE    ((int32_t)(1234u << 16 | 5679u))
 #define PROTOCOL_3  (3 << 16)
 #define ROW_TYPMOD  (-1)
+#define FIELD_FIXED 18 /* bytes of a column's description behind its name */
+#define FIELD_SIZE  32 /* ... with it, about */
 
 size_t build_begin(struct buf *b, uint8_t type)
 {
@@ -219,19 +221,29 @@ void build_row_description(
 
 	build_i16(b, n);
 	for (int i = 0; i < n; i++) {
-		int format = 0;
+		int format = 0, length = oid_length(f[i].oid);
+		size_t len = strlen(f[i].name) + 1;
+		uint8_t *p;
 
 		if (n_formats == 1)
 			format = formats[0];
 		else if (i < n_formats)
 			format = formats[i];
-		build_cstr(b, f[i].name);
-		build_i32(b, 0); /* no table */
-		build_i16(b, 0); /* no attribute */
-		build_i32(b, f[i].oid);
-		build_i16(b, oid_length(f[i].oid));
-		build_i32(b, ROW_TYPMOD);
-		build_i16(b, format);
+		buf_reserve(b, (size_t)(n - i) * FIELD_SIZE + len);
+		if (buf_failed(b))
+			break;
+		p = b->data + b->len;
+		memcpy(p, f[i].name, len);
+		p += len;
+		build_store_i32(p, 0); /* no table */
+		p[4] = p[5] = 0;       /* no attribute */
+		build_store_i32(p + 6, f[i].oid);
+		p[10] = (uint8_t)((unsigned)length >> 8);
+		p[11] = (uint8_t)length;
+		build_store_i32(p + 12, ROW_TYPMOD);
+		p[16] = (uint8_t)((unsigned)format >> 8);
+		p[17] = (uint8_t)format;
+		b->len += len + FIELD_FIXED;
 	}
 	build_end(b, start);
 }

@@ -13,6 +13,22 @@
 
 #include "base/util.h"
 
+static void test_print_i64(void **state)
+{
+	const int64_t cases[] = {
+		0, 1, -1, 9, 10, -10, 4711, INT32_MIN, UINT32_MAX, INT64_MAX, INT64_MIN};
+	char got[UTIL_I64_SIZE], wanted[UTIL_I64_SIZE];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int len = util_print_i64(got, cases[i]);
+
+		assert_int_equal(
+			len, snprintf(wanted, sizeof(wanted), "%lld", (long long)cases[i]));
+		assert_string_equal(got, wanted);
+	}
+}
+
 static void test_parse_i64(void **state)
 {
 	static const struct {
@@ -220,6 +236,7 @@ static void test_secrets_are_read_to_the_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_print_i64),
 		cmocka_unit_test(test_parse_i64),
 		cmocka_unit_test(test_casecmp),
 		cmocka_unit_test(test_utf8_len),
