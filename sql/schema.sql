@@ -193,6 +193,7 @@ CREATE TABLE queue.lone (
 	queue int4 PRIMARY KEY,
 	push text,
 	take text,
+	usual text,	-- a take in the usual case
 	done text,
 	async bool NOT NULL	-- what they do need not survive a crash
 );

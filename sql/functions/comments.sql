@@ -115,6 +115,7 @@ BEGIN
 			('lone', 'queue', 'Its number.'),
 			('lone', 'push', 'Of payload and priority.'),
 			('lone', 'take', 'Of worker, proxy, lease, seed, priority, place and time.'),
+			('lone', 'usual', 'Of worker, proxy, seed, priority, place, and the time in which nothing has to be looked for.'),
 			('lone', 'done', 'Of id and token.'),
 			('lone', 'async', 'As the queue''s durability.'),
 			('topics', 'number', 'Names its view; never used again.'),

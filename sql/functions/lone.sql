@@ -14,8 +14,11 @@
 
 -- The statements: what stands before that condition, and what behind it.
 -- push: payload, priority. take: worker, proxy (a negative number: the connection), lease, seed, priority, low mark,
--- since, which are those of _take_<number>. done: id, token.
-CREATE OR REPLACE FUNCTION queue._lone_texts(cfg queue.queues, OUT push text[], OUT take text[], OUT done text[], OUT async bool)
+-- since, which are those of _take_<number>. usual: the same take with the queue's own lease, whose proxy is none or no
+-- negative number, and within a time in which nothing has to be looked for: worker, proxy, seed, priority, low mark,
+-- and from when to when that is. done: id, token.
+CREATE OR REPLACE FUNCTION queue._lone_texts(cfg queue.queues, OUT push text[], OUT take text[], OUT usual text[],
+	OUT done text[], OUT async bool)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET intervalstyle = postgres SET quote_all_identifiers = off	-- the same text in every session
@@ -25,6 +28,7 @@ DECLARE
 	name CONSTANT text := format('%L::text', cfg.name);
 	off CONSTANT text := ' AND set_config(''synchronous_commit'', ''off'', true) IS NOT NULL';
 	unsafe CONSTANT text := CASE WHEN cfg.durability = 'async' THEN off ELSE '' END;
+	own CONSTANT interval := least(cfg.lease, cfg.max_run);
 	lease CONSTANT text := format(CASE WHEN cfg.max_run IS NULL THEN 'coalesce($3, %L::interval)'
 		ELSE 'least(coalesce($3, %L::interval), %L::interval)' END, cfg.lease, cfg.max_run);
 	now CONSTANT text := 'date_part(''epoch'', statement_timestamp()) * 1000000';
@@ -34,6 +38,18 @@ DECLARE
 			AND coalesce(lease_until, run_at) <= statement_timestamp())
 		OR EXISTS (SELECT FROM %1$s WHERE state IN (''ready'', ''later'')
 			AND expires_at > to_timestamp(abs($7)::float8 / 1000000) AND expires_at <= statement_timestamp()))', tab, now);
+	-- The row by a sub-select: a join costs the planner more.
+	job CONSTANT text := $text$UPDATE %1$s SET state = 'leased', attempt = attempt + 1, worker = left($1, 200),
+			taken_at = statement_timestamp(), first_taken_at = coalesce(first_taken_at, taken_at), proxy = %2$s,
+			lease_until = statement_timestamp() + %3$s,
+			token = encode(int8send(uuid_hash_extended(encode(substr(sha256(int8send(%4$s)), 1, 16), 'hex')::uuid, id)), 'hex')
+			WHERE ctid = (SELECT ctid FROM %1$s WHERE $text$;
+	head CONSTANT text := $text$ AND state = 'ready' AND priority = %2$s AND position >= %3$s AND position <= 9223372036854775807
+					AND NOT EXISTS (SELECT FROM %1$s WHERE state = 'ready' AND priority > %2$s)
+					AND (expires_at > clock_timestamp() OR expires_at IS NULL) AND %4$s
+				ORDER BY priority DESC, position LIMIT 1 FOR UPDATE SKIP LOCKED)%5$s RETURNING %6$s, priority$text$;
+	row CONSTANT text[] := ARRAY['token', format('''%s-'' || id || ''-'' || token', cfg.number), 'queue', name,
+			'policy', format('%L::text', cfg.on_disconnect)];
 BEGIN
 	async := cfg.durability = 'async';	-- which statements may share a transaction
 	IF cfg.limited THEN
@@ -45,23 +61,16 @@ BEGIN
 		-- Fresh: what is due was looked for less than 20 ms ago. Otherwise nothing may be due, which is looked for when
 		-- there is a job, and told by "edge". The time of the statement is before that look, and an index can use it; it
 		-- is behind the locks on the table and the snapshot, so no job was pushed later than it was taken.
-		-- The row by a sub-select: a join costs the planner more.
-		take := ARRAY[format($text$UPDATE %1$s SET state = 'leased', attempt = attempt + 1, worker = left($1, 200),
-			taken_at = statement_timestamp(), first_taken_at = coalesce(first_taken_at, taken_at), proxy = %2$s,
-			lease_until = statement_timestamp() + %3$s,
-			token = encode(int8send(uuid_hash_extended(encode(substr(sha256(int8send($4)), 1, 16), 'hex')::uuid, id)), 'hex')
-			WHERE ctid = (SELECT ctid FROM %1$s WHERE $text$,
-				tab, CASE cfg.on_disconnect WHEN 'keep' THEN 'CASE WHEN $2 < 0 THEN -$2 END' ELSE 'abs($2)' END, lease),
-			format($text$ AND state = 'ready' AND priority = $5 AND position >= $6 AND position <= 9223372036854775807
-					AND NOT EXISTS (SELECT FROM %1$s WHERE state = 'ready' AND priority > $5)
-					AND (expires_at > clock_timestamp() OR expires_at IS NULL)
-					AND (%2$s OR NOT %3$s)
-					AND ($3 > interval '0' AND $3 <= interval '8000 years') IS NOT FALSE
-				ORDER BY priority DESC, position LIMIT 1 FOR UPDATE SKIP LOCKED)%4$s RETURNING %5$s, priority$text$,
-				tab, fresh, due, off,
-				queue._taken_row(format('ceil(date_part(''epoch'', %s) * 1000)::int8', lease), format('CASE WHEN NOT (%s) THEN (%s)::int8 END', fresh, now),
-					ARRAY['token', format('''%s-'' || id || ''-'' || token', cfg.number), 'queue', name,
-						'policy', format('%L::text', cfg.on_disconnect)]))];
+		take := ARRAY[format(job, tab, CASE cfg.on_disconnect WHEN 'keep' THEN 'CASE WHEN $2 < 0 THEN -$2 END' ELSE 'abs($2)' END,
+				lease, '$4'),
+			format(head, tab, '$5', '$6', format('(%s OR NOT %s) AND ($3 > interval ''0'' AND $3 <= interval ''8000 years'') IS NOT FALSE',
+				fresh, due), off,
+				queue._taken_row(format('ceil(date_part(''epoch'', %s) * 1000)::int8', lease),
+					format('CASE WHEN NOT (%s) THEN (%s)::int8 END', fresh, now), row))];
+		-- each function, and each plan of a sub-select, costs also when it is not run
+		usual := ARRAY[format(job, tab, CASE cfg.on_disconnect WHEN 'keep' THEN 'NULL' ELSE '$2' END, format('%L::interval', own), '$3'),
+			format(head, tab, '$4', '$5', 'statement_timestamp() BETWEEN $6 AND $7', off,
+				queue._taken_row(format('%s::int8', ceil(date_part('epoch', own) * 1000)::int8), 'NULL::int8', row))];
 	END IF;
 	IF cfg.retain_done = interval '0' THEN
 		-- the end of one of a group, or of one that others wait for, makes another one ready: that is told here
@@ -94,7 +103,7 @@ END
 $$;
 
 -- As the proxy prepares them.
-CREATE OR REPLACE FUNCTION queue._lone(cfg queue.queues, OUT push text, OUT take text, OUT done text, OUT async bool)
+CREATE OR REPLACE FUNCTION queue._lone(cfg queue.queues, OUT push text, OUT take text, OUT usual text, OUT done text, OUT async bool)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -104,6 +113,7 @@ DECLARE
 BEGIN
 	push := array_to_string(texts.push, condition);
 	take := array_to_string(texts.take, condition);
+	usual := array_to_string(texts.usual, condition);
 	done := array_to_string(texts.done, condition);
 	async := texts.async;
 END
@@ -123,8 +133,8 @@ BEGIN
 		EXECUTE format('CREATE FUNCTION queue.%1$I() RETURNS bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
 			SET search_path = pg_catalog, pg_temp AS ''SELECT true'';
 			GRANT EXECUTE ON FUNCTION queue.%1$I TO PUBLIC', name);
-		INSERT INTO queue.lone (queue, push, take, done, async)
-			SELECT cfg.number, l.push, l.take, l.done, l.async FROM queue._lone(cfg) AS l;
+		INSERT INTO queue.lone (queue, push, take, usual, done, async)
+			SELECT cfg.number, l.push, l.take, l.usual, l.done, l.async FROM queue._lone(cfg) AS l;
 	END IF;
 END
 $$;

@@ -169,23 +169,23 @@
 	/* what is there */ \
 	CALL(VERSION, "SELECT queue.version()", , COL(version, INT4)) \
 	/* 0: a stream, or a delivery of one */ \
-	CALL(NUMBERS, "SELECT q.name, number, payload, push, take, done, async FROM queue.queues AS q" \
+	CALL(NUMBERS, "SELECT q.name, number, payload, push, take, usual, done, async FROM queue.queues AS q" \
 		" LEFT JOIN queue.lone AS l ON $2 AND l.queue OPERATOR(pg_catalog.=) q.number" \
 		" WHERE q.name OPERATOR(pg_catalog.=) ANY ($1)" \
-		" UNION ALL SELECT name, 0, payload, NULL, NULL, NULL, NULL FROM queue.streams" \
+		" UNION ALL SELECT name, 0, payload, NULL, NULL, NULL, NULL, NULL FROM queue.streams" \
 		" WHERE name OPERATOR(pg_catalog.=) ANY ($1)" \
-		" UNION ALL SELECT name, 0, payload, NULL, NULL, NULL, NULL FROM queue._delivered_payloads($1)" \
+		" UNION ALL SELECT name, 0, payload, NULL, NULL, NULL, NULL, NULL FROM queue._delivered_payloads($1)" \
 		" WHERE $1::pg_catalog.text OPERATOR(pg_catalog.~~) '%-d%'", \
 		PARAM(TEXT_ARRAY) PARAM(BOOL), \
 		COL(name, TEXT) COL(number, INT4) COL(payload, TEXT) \
-		COL(push, TEXT) COL(take, TEXT) COL(done, TEXT) COL(async, BOOL)) \
+		COL(push, TEXT) COL(take, TEXT) COL(usual, TEXT) COL(done, TEXT) COL(async, BOOL)) \
 	CALL(NUMBER_OF_JOB, \
 		"SELECT c.name, c.number, c.payload FROM queue._locate($1, NULL, 'JOB') AS l" \
 		" JOIN queue.queues AS c ON c.number OPERATOR(pg_catalog.=) l.number", \
 		PARAM(TEXT), \
 		COL(name, TEXT) COL(number, INT4) COL(payload, TEXT)) \
-	CALL(LONE, "SELECT push, take, done, async FROM queue.lone WHERE queue OPERATOR(pg_catalog.=) $1", PARAM(INT4), \
-		COL(push, TEXT) COL(take, TEXT) COL(done, TEXT) COL(async, BOOL)) \
+	CALL(LONE, "SELECT push, take, usual, done, async FROM queue.lone WHERE queue OPERATOR(pg_catalog.=) $1", PARAM(INT4), \
+		COL(push, TEXT) COL(take, TEXT) COL(usual, TEXT) COL(done, TEXT) COL(async, BOOL)) \
 	/* TAKE and POP, by the payload */ \
 	CALL(TAKE, TAKE_SQL(""), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , JSONB)) \
 	CALL(TAKE_TEXT, TAKE_SQL("_text"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , TEXT)) \

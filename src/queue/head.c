@@ -568,6 +568,8 @@ void flight_end(struct flight *f, bool ok)
 	if (ok) {
 		raise_to(&l->reached.since, f->edge);
 		lower_to(&f->edge, f->cap.since);
+		if (f->edge > l->since)
+			l->since_at = f->began;
 		raise_to(&l->since, f->edge);
 	}
 	if (f->full) {

@@ -37,6 +37,8 @@ struct head {
 	int n_low_marks;
 	struct low_mark low_marks[LOW_MARKS_MAX];
 	int64_t since;   /* microseconds, the database's clock; 0: not known */
+	usec_t since_at; /* by our clock it was not before this */
+	unsigned alike;  /* takes for which that was lately enough, one after the other */
 	bool drained;    /* the last take has found nothing, and nothing was pushed here since */
 	struct head_mark reached; /* the highest place and time that were ever told */
 	struct head_mark past[2]; /* the same some time ago: the second at past_at, the first before */

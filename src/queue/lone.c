@@ -35,6 +35,8 @@ static const uint32_t *oids_of(enum lone_verb verb, int *n_params)
 	static const uint32_t push[] = {OID_TEXT, OID_INT4};
 	static const uint32_t take[] = {
 		OID_TEXT, OID_INT4, OID_INTERVAL, OID_INT8, OID_INT4, OID_INT8, OID_INT8};
+	static const uint32_t usual[] = {
+		OID_TEXT, OID_INT4, OID_INT8, OID_INT4, OID_INT8, OID_TIMESTAMPTZ, OID_TIMESTAMPTZ};
 	static const uint32_t done[] = {OID_INT8, OID_TEXT};
 
 	switch (verb) {
@@ -44,6 +46,9 @@ static const uint32_t *oids_of(enum lone_verb verb, int *n_params)
 	case LONE_TAKE:
 		*n_params = ARRAY_LEN(take);
 		return take;
+	case LONE_USUAL:
+		*n_params = ARRAY_LEN(usual);
+		return usual;
 	case LONE_DONE:
 	case LONE_VERBS:
 		break;
@@ -172,7 +177,9 @@ struct pstmt *lone_text(struct head *l, struct pool *pool, enum lone_verb verb, 
 uint8_t lone_together(const struct head *l, enum lone_verb verb)
 {
 	CHECK_HEAD(l);
-	return verb == LONE_TAKE || (l->lone != NULL && l->lone->async) ? NEED_NOT_LAST : LAST;
+	return verb == LONE_TAKE || verb == LONE_USUAL || (l->lone != NULL && l->lone->async)
+		       ? NEED_NOT_LAST
+		       : LAST;
 }
 
 void lone_forget(struct head *l)

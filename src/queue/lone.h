@@ -11,7 +11,7 @@
 
 struct wire_col;
 
-enum lone_verb { LONE_PUSH, LONE_TAKE, LONE_DONE, LONE_VERBS };
+enum lone_verb { LONE_PUSH, LONE_TAKE, LONE_USUAL, LONE_DONE, LONE_VERBS }; /* USUAL: a take, most of them */
 
 #define LONE_COLUMNS (LONE_VERBS + 1) /* their texts, and whether they need not survive a crash */
 bool lone_is_wanted(void); /* there may be connections of the engine's own */

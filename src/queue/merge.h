@@ -49,7 +49,7 @@ struct merge_statement {
 	int n_params;
 	struct bind_param params[16];
 	struct buf bytes[5]; /* for values of params; they last until it is sent */
-	char small[3][MERGE_NUMBER_MAX], low_mark[MERGE_NUMBER_MAX];
+	char small[5][MERGE_NUMBER_MAX];
 	const struct task_settings *settings; /* in force while it runs */
 	const struct buf *values; /* of the batch, each as int32 length and bytes; valid during fill() */
 	int n_values;

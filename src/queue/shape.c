@@ -107,9 +107,28 @@ static struct bind_param binary(const struct buf *b)
 
 static struct bind_param number_param(char dst[MERGE_NUMBER_MAX], int64_t n)
 {
-	int len = snprintf(dst, MERGE_NUMBER_MAX, "%lld", (long long)n);
+	return (struct bind_param){.data = (const uint8_t *)dst, .len = util_print_i64(dst, n)};
+}
 
-	return (struct bind_param){.data = (const uint8_t *)dst, .len = len};
+static struct bind_param int8_param(char dst[MERGE_NUMBER_MAX], int64_t n)
+{
+	uint8_t *p = (uint8_t *)dst;
+
+	build_store_i32(p, n >> 32);
+	build_store_i32(p + 4, n);
+	return (struct bind_param){.data = p, .len = 8, .format = 1};
+}
+
+static struct bind_param int4_param(char dst[MERGE_NUMBER_MAX], int32_t n)
+{
+	build_store_i32((uint8_t *)dst, n);
+	return (struct bind_param){.data = (const uint8_t *)dst, .len = 4, .format = 1};
+}
+
+/* A timestamptz, of microseconds since 1970. */
+static struct bind_param time_param(char dst[MERGE_NUMBER_MAX], int64_t usec)
+{
+	return int8_param(dst, usec - 946684800 * INT64_C(1000000));
 }
 
 /* Low marks of priorities above this one. Three more parameters. */
@@ -418,7 +437,7 @@ static bool fill_lone_done(struct shape *s, struct merge_statement *st)
 	if (st->n_values != 1 || s->lone == NULL || s->lone->number != s->number ||
 		!read_parts(st, &part, 1, false) || !lone_put(st, s->lone, s->pool, LONE_DONE))
 		return false;
-	st->params[0] = number_param(st->small[0], part.token.id);
+	st->params[0] = int8_param(st->small[0], part.token.id);
 	st->params[1] = (struct bind_param){
 		.data = (const uint8_t *)part.token.digits, .len = (int32_t)part.token.n_digits};
 	return true;
@@ -455,27 +474,55 @@ struct shape *shape_take(
 	return s;
 }
 
+/* What is due was looked for so lately that nobody has to again: microseconds, as in _take_<number>. The clock may have
+ * been set back a little. */
+#define LATELY 20000
+#define AHEAD  1000000
+#define SOON   (15 * USEC_MSEC) /* by our clock: it takes a while until the statement runs */
+#define ALIKE                                                                                      \
+	2 /* so many before: a queue that is asked for now and then is not worth one more statement */
+
+/* The queue's own lease, no connection that holds it, and nothing to look for. */
+static bool take_is_usual(struct head *l, const struct bind_param old[6])
+{
+	if (l->since <= 0 || loop_now() - l->since_at >= SOON) {
+		l->alike = 0;
+		return false;
+	}
+	return l->alike++ >= ALIKE && old[2].len < 0 && (old[5].len <= 0 || old[5].data[0] != '-');
+}
+
 /* The usual case of a take: one job, of the one priority that is known. From the front that is the priority which was
  * the only one until now: nothing of a higher one may be ready, and lower ones come after it anyway. */
 static bool fill_lone_take(struct shape *s, struct merge_statement *st, struct low_mark last)
 {
 	const struct head *l = s->head;
+	int n = 0;
 	struct low_mark from = l->n_low_marks == 1 ? l->low_marks[0] : last;
 	struct bind_param old[6];
+	bool usual;
 
 	if (l->n_low_marks > 1 || l->drained || st->params[1].len != 1 ||
 		st->params[1].data[0] != '1' || st->params[4].data[0] != 'f')
 		return false;
 	memcpy(old, st->params, sizeof(old));
-	if (!lone_put(st, s->head, s->pool, LONE_TAKE))
+	usual = take_is_usual(s->head, old);
+	if (!lone_put(st, s->head, s->pool, usual ? LONE_USUAL : LONE_TAKE))
 		return false;
-	st->params[0] = old[3];
-	st->params[1] = old[5];
-	st->params[2] = old[2];
-	st->params[3] = number_param(st->small[2], merge_seed(st->batch));
-	st->params[4] = number_param(st->small[1], from.priority);
-	st->params[5] = number_param(st->low_mark, from.place);
-	st->params[6] = number_param(st->small[0], l->since);
+	st->params[n++] = old[3];
+	st->params[n++] = old[5];
+	if (!usual)
+		st->params[n++] = old[2];
+	st->params[n++] = int8_param(st->small[0], merge_seed(st->batch));
+	st->params[n++] = int4_param(st->small[1], from.priority);
+	st->params[n++] = int8_param(st->small[2], from.place);
+	if (usual) {
+		st->params[n++] = time_param(st->small[3], l->since - AHEAD);
+		st->params[n++] = time_param(st->small[4], l->since + LATELY);
+	} else {
+		st->params[n++] = int8_param(st->small[3], l->since);
+	}
+	INVARIANT(n == st->n_params, "parameters of a plain take");
 	return true;
 }
 

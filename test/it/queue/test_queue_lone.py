@@ -78,6 +78,35 @@ def test_all_three(warm):
     assert w.direct.execute("SELECT count(*) FROM queue.q_mail").fetchone() == (0,)
 
 
+def test_takes_that_follow_each_other_are_usual_ones(warm):
+    """They do not look for what is due. With a lease of its own, or for a connection, it is the other statement; and what
+    becomes due comes all the same."""
+    w = warm()
+
+    def some(sql="QUEUE TAKE mail"):
+        for _ in range(8):
+            tag(w.c, PUSH)
+        jobs = [take(w.c) for _ in range(7)] + [take(w.c, sql)]
+        texts = [text for text in w.last() if text.startswith("UPDATE")]
+        leases = w.direct.execute("SELECT lease_until - taken_at FROM queue.q_mail WHERE state = 'leased' ORDER BY id").fetchall()
+        for job in jobs:
+            tag(w.c, "QUEUE DONE '%s'" % job["token"])
+        return any("BETWEEN $6" in text for text in texts), [str(lease) for (lease,) in leases]
+
+    wait_for(lambda: some() == (True, ["0:05:00"] * 8), "a usual take")
+    for other, lease in (("QUEUE TAKE mail LEASE '1 h'", "1:00:00"), ("QUEUE TAKE mail HOLD", "0:01:00")):
+        assert some(other) == (False, ["0:05:00"] * 7 + [lease]), other
+    wait_for(lambda: some()[0], "a usual take")
+    tag(w.c, "QUEUE PUSH mail '2' DELAY '30 ms' PRIORITY 1")
+
+    def late():
+        tag(w.c, PUSH)
+        job = take(w.c)
+        tag(w.c, "QUEUE DONE '%s'" % job["token"])
+        return job["payload"] == "2"
+    wait_for(late, "the job that has become due")
+
+
 def test_errors_are_those_of_the_functions(warm):
     w = warm()
     cold = w.proxy.wire(w.db)
@@ -194,9 +223,9 @@ def test_rights_are_gone(qbouncer, db, direct, warm):
 
 def test_the_texts_are_the_same_in_every_session(warm):
     w = warm(" WITH (max_run = '1 day 2 hours', lease = '90 min')")
-    sql = "SELECT l.push, l.take, l.done FROM queue.queues AS c, queue._lone(c) AS l"
+    sql = "SELECT l.push, l.take, l.usual, l.done FROM queue.queues AS c, queue._lone(c) AS l"
     usual = w.direct.execute(sql).fetchall()
-    assert usual == w.direct.execute("SELECT push, take, done FROM queue.lone").fetchall()
+    assert usual == w.direct.execute("SELECT push, take, usual, done FROM queue.lone").fetchall()
     w.direct.execute("SET intervalstyle = sql_standard; SET quote_all_identifiers = on; SET datestyle = German")
     assert w.direct.execute(sql).fetchall() == usual
 
@@ -205,7 +234,7 @@ def test_the_texts_are_kept(warm, db):
     """And nobody but the functions of the schema puts any there: who used the queue would run them."""
     w = warm()
     made = "SELECT count(*) FROM queue.lone AS k JOIN queue.queues AS c ON c.number = k.queue, queue._lone(c) AS l " \
-        "WHERE (k.push, k.take, k.done, k.async) IS NOT DISTINCT FROM (l.push, l.take, l.done, l.async)"
+        "WHERE (k.push, k.take, k.usual, k.done, k.async) IS NOT DISTINCT FROM (l.push, l.take, l.usual, l.done, l.async)"
     assert w.direct.execute(made).fetchone() == (1,)
     for sql in ("QUEUE ALTER mail SET (retain_done = '1 h', durability = async)", "QUEUE PAUSE mail", "QUEUE RESUME mail",
                 "QUEUE ALTER mail SET (max_running = 3)"):
