@@ -39,7 +39,7 @@ struct parked {
 	struct portal *portal; /* in the extended protocol; NULL when it was closed meanwhile */
 	int32_t max_rows;
 	bool simple;           /* in a simple query */
-	bool begun;            /* some of its rows were sent */
+	bool begun;            /* ... whose columns were sent, and some of its rows */
 };
 
 /* What has become of the message at the head of a client's input, which is dealt with once more. */

@@ -249,9 +249,10 @@ bool client_answer_part(struct client *c, struct answer *a)
 		"a part of an answer for a client that is not parked");
 	if (!c->parked.simple && (c->parked.portal == NULL || c->parked.max_rows > 0))
 		return false;
-	if (c->parked.simple && !c->parked.begun)
+	if (c->parked.simple && !c->parked.begun) {
 		answer_columns(&b, a, c->parked.stmt);
-	c->parked.begun = true;
+		c->parked.begun = true;
+	}
 	local_put(&b, &a->rows);
 	buf_reset(&a->rows);
 	client_emit(c, &b);
