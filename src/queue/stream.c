@@ -496,6 +496,7 @@ static bool submit(struct reader *w)
 	w->stamp = stamp;
 	w->again = false;
 	patience_sent(&w->patience, w->wish->sub->of->counted);
+	w->uncounted = w->wish->sub->of->uncounted;
 	w->due_ms = 0;
 	w->out = w->ours = false;
 	w->direct = w->args.where == NULL && stream > 0;

@@ -17,7 +17,8 @@
 struct streamed {
 	UT_hash_handle hh;
 	struct subscribed *subs;
-	uint64_t counted; /* events that were pushed here */
+	uint64_t counted;   /* events that were pushed here */
+	uint64_t uncounted; /* so often there was other news */
 	char name[QSTMT_QUEUE_MAX + 1];
 };
 
@@ -69,6 +70,7 @@ struct reader {
 	usec_t until;   /* its lease does not end before; 0: not known */
 	char *least, *within, *lag; /* or NULL */
 	struct patience patience; /* MIN */
+	uint64_t uncounted;       /* news before it asked */
 	struct quiet quiet;      /* WHERE: after a look in vain; MIN: until there may be enough */
 	int waiting;             /* WHERE: so many lanes have something that has to wait */
 	int64_t waiting_ms;      /* ... the first of them; 0: none */

@@ -207,6 +207,7 @@ static void stream_wake(struct streamed *of)
 {
 	struct subscribed *s;
 
+	of->uncounted++;
 	DL_FOREACH (of->subs, s) {
 		s->rests = 0;
 		subscribed_look_at(s, loop_now());
@@ -287,15 +288,16 @@ static void on_event(struct qdb *db, const char *event)
 
 /* --- those who need not ask yet --- */
 
-/* It was all that there is. */
+/* It was all that there is, unless there was news meanwhile that it may not have seen. */
 void reader_had_all(struct reader *w)
 {
 	struct subscribed *s = w->wish->sub;
+	bool sure = w->uncounted == s->of->uncounted;
 
 	INVARIANT(w->got.n > 0 && w->got.all, "a delivery that had all had nothing");
 	mem_free(s->within);
 	s->within = w->within != NULL ? mem_dup(w->within, strlen(w->within) + 1) : NULL;
-	s->rests = s->within != NULL ? loop_now() + RESTS : 0;
+	s->rests = s->within != NULL && sure ? loop_now() + RESTS : 0;
 	s->rest = w->patience;
 	patience_told(&s->rest, w->got.more);
 	(void)patience_answered(&s->rest, s->of->counted, loop_now());
