@@ -8,7 +8,6 @@
  *
  * Must not know: how one asks, and what is answered.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "stream_int.h"
@@ -16,6 +15,7 @@
 #include "wakes.h"
 
 #define RESTS (100 * USEC_MSEC) /* so long after a delivery that had all the count is believed */
+#define OF    " of "
 
 static struct {
 	struct heap looks;
@@ -268,22 +268,52 @@ static void on_wake(struct qdb *db, const char *name, unsigned n)
 		stream_wake(of);
 }
 
+/* "<subscription> of <stream>": so many bytes are the name of the subscription; 0: it is of another stream. */
+static size_t name_in(const char *ended, const struct streamed *of)
+{
+	size_t len = strlen(ended), n = strlen(of->name) + strlen(OF);
+
+	if (len <= n || strncmp(ended + len - n, OF, strlen(OF)) != 0 ||
+		strcmp(ended + len - strlen(of->name), of->name) != 0)
+		return 0;
+	return len - n;
+}
+
+static bool is_ascii(const char *name, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if ((uint8_t)name[i] >= 0x80)
+			return false;
+	return true;
+}
+
+/* It is told in the encoding of whoever has ended it: what is not ASCII may be any such name. */
+static bool is_named(const struct subscribed *s, const char *name, size_t len)
+{
+	size_t n = strlen(s->name);
+
+	return (n == len && memcmp(s->name, name, n) == 0) ||
+	       (!is_ascii(s->name, n) && !is_ascii(name, len));
+}
+
 /* A delivery has ended: another one may be possible for those who wait for the same subscription. */
 static void on_event(struct qdb *db, const char *event)
 {
-	char ended[SYSTEM_EVENT_MAX + 1];
 	const struct streamed *of;
 	struct subscribed *s;
 
 	if (strncmp(event, ENDED_EVENT, strlen(ENDED_EVENT)) != 0)
 		return;
-	for (of = db->streams; of != NULL; of = of->hh.next)
-		DL_FOREACH (of->subs, s) {
-			snprintf(
-				ended, sizeof(ended), "%s%s of %s", ENDED_EVENT, s->name, of->name);
-			if (strcmp(ended, event) == 0)
+	event += strlen(ENDED_EVENT);
+	for (of = db->streams; of != NULL; of = of->hh.next) {
+		size_t len = name_in(event, of);
+
+		if (len == 0)
+			continue;
+		DL_FOREACH (of->subs, s)
+			if (is_named(s, event, len))
 				subscribed_look_at(s, loop_now());
-		}
+	}
 }
 
 /* --- those who need not ask yet --- */
