@@ -61,7 +61,6 @@ void task_free(struct task *t)
 	mem_free(t);
 }
 
-/* The Bind message behind the names. */
 #define MESSAGES_SIZE                                                                              \
 	64 /* of a Bind without its values, an Execute, and a Sync or Parse behind them, nearly */
 
@@ -75,6 +74,7 @@ static size_t size_of_values(const struct task_spec *spec)
 	return size;
 }
 
+/* The Bind message behind the names. */
 void task_put_values(struct buf *b, const struct task_spec *spec)
 {
 	buf_reserve(b, size_of_values(spec));
