@@ -300,7 +300,10 @@ static void lower(struct head *l, struct head_mark to)
 
 	for (int i = 0; i < l->n_low_marks; i++)
 		lower_to(&l->low_marks[i].place, to.place);
-	lower_to(&l->since, to.since);
+	if (l->since > to.since) {
+		l->since = to.since;
+		l->since_at = 0; /* long before what was looked for last */
+	}
 	LL_FOREACH (l->flights, f) {
 		lower_to(&f->cap.place, to.place);
 		lower_to(&f->cap.since, to.since);
@@ -545,6 +548,7 @@ void flight_end(struct flight *f, bool ok)
 {
 	struct head *l = f->head;
 	usec_t now = loop_now();
+	bool capped;
 
 	CHECK_FLIGHT(f);
 	LL_DELETE(l->flights, f);
@@ -566,10 +570,11 @@ void flight_end(struct flight *f, bool ok)
 	}
 	INVARIANT(f->n_seen <= LOW_MARKS_MAX, "a flight has seen more priorities than it can");
 	if (ok) {
+		capped = f->edge > f->cap.since;
 		raise_to(&l->reached.since, f->edge);
 		lower_to(&f->edge, f->cap.since);
 		if (f->edge > l->since)
-			l->since_at = f->began;
+			l->since_at = capped ? 0 : f->began;
 		raise_to(&l->since, f->edge);
 	}
 	if (f->full) {

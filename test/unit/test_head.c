@@ -241,6 +241,39 @@ static void news_from_elsewhere(void **state)
 	assert_int_equal(l->past[0].place + l->past[1].place, 0);
 }
 
+/* A take that need not look for what is due relies on the time that is known, not on when somebody looked last. */
+static void how_lately_somebody_looked(void **state)
+{
+	struct head *l = *state;
+	struct flight *f;
+
+	for (int i = 1; i <= 4; i++) {
+		l->past_at = 0; /* long ago */
+		f = begun(l, false);
+		f->began = 100 + i;
+		ended(f, i * 10, 1000 + i);
+	}
+	assert_int_equal(l->since_at, 104);
+	l->event_at = USEC_NEVER;
+	f = begun(l, false);
+	head_event(&db, "mail");
+	low_marks_are(l, 21, 1002);
+	assert_int_equal(l->since_at, 0);
+	ended(f, 45, 1005);
+	low_marks_are(l, 21, 1002);
+	assert_int_equal(l->since_at, 0);
+	f = begun(l, false);
+	f->began = 106;
+	ended(f, 46, 1006);
+	assert_int_equal(l->since_at, 106);
+	f = begun(l, true);
+	f->began = 107;
+	head_event(&db, "mail");
+	ended(f, 47, 1007);
+	assert_true(l->since > 0 && l->since < 1007);
+	assert_int_equal(l->since_at, 0);
+}
+
 /* Its job was leased as it came: nothing of its priority was ready before it. */
 static void a_push_that_is_handed_over(void **state)
 {
@@ -296,6 +329,7 @@ int main(void)
 		T(a_take_of_another_priority_that_fails),
 		T(what_is_given_back_to_its_place),
 		T(news_from_elsewhere),
+		T(how_lately_somebody_looked),
 		T(a_push_that_is_handed_over),
 		T(a_queue_made_anew),
 	};
