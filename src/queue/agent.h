@@ -19,6 +19,7 @@ struct agent {
 	uint64_t tried, maintained;
 	bool is_super;
 	struct clean clean;
+	size_t met; /* tables, in this round */
 	uint64_t gauged;
 	/* figures.c: the round in which it was asked to write, and when it has put old rows together */
 	uint64_t figured;

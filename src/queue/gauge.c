@@ -39,6 +39,7 @@ struct asked {
 	struct qdb *db;
 	struct gauge *gauges; /* hash by what they are of */
 	struct task *task;    /* in which it comes */
+	unsigned rows;        /* that have come in it */
 	struct agent *agent;  /* whose answer comes; NULL: that of the system session */
 	bool failed;
 	bool sent;     /* to the system session */
@@ -116,7 +117,8 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	struct asked *a = arg;
 	struct gauge *g = mem_zalloc(sizeof(*g));
 
-	task_met(a->task, 1);
+	if (++a->rows == TASK_MET_MOST) /* the same few each time are no reason to end a session */
+		task_met(a->task, TASK_MET_ALL);
 	if (g == NULL || !read_row(g, body, len)) {
 		mem_free(g);
 		a->failed = true;
@@ -171,6 +173,7 @@ static bool ask_as(struct asked *a, struct agent *agent)
 	param.data = used.data;
 	param.len = (int32_t)used.len;
 	a->agent = agent;
+	a->rows = 0;
 	a->task = pool != NULL && !buf_failed(&used) ? task_submit(pool, &spec) : NULL;
 	buf_free(&used);
 	return a->task != NULL;

@@ -119,6 +119,16 @@ static int64_t number_of(const struct wire_col *c)
 	return wire_col_number(c, &n) ? n : -1;
 }
 
+/* The same few tables in each round are no reason to end a session. */
+static void note_met(struct step *s)
+{
+	size_t tables = TABLES_OF_QUEUE * s->agent->clean.visited, before = s->agent->met;
+
+	s->agent->met += tables;
+	if (s->agent->met >= TASK_MET_MOST)
+		task_met(s->task, before < TASK_MET_MOST ? s->agent->met : tables);
+}
+
 static void step_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct step *s = arg;
@@ -142,7 +152,7 @@ static void step_row(void *arg, const uint8_t *body, size_t len)
 	wire_col_copy(&col[5], lost, sizeof(lost));
 	s->failed = col[6].len < 0 ||
 		    !clean_note(&s->agent->clean, (const char *)col[6].data, (size_t)col[6].len);
-	task_met(s->task, TABLES_OF_QUEUE * s->agent->clean.visited);
+	note_met(s);
 	if (lost[0] == '\0')
 		return;
 	m->lost++;
@@ -246,6 +256,8 @@ static bool clean(struct qdb *db, struct agent *a, struct pool *pool)
 	bool ok;
 
 	call_print(sql, sizeof(sql), CALL_MAINTAIN, STEP_ROWS, STEP_MS);
+	if (m->after == 0)
+		a->met = 0;
 	agent_put_used(&used, a);
 	params[0].data = used.data;
 	params[0].len = (int32_t)used.len;

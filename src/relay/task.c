@@ -6,9 +6,6 @@
 #include "pool/reading.h"
 #include "task_int.h"
 
-#define TABLES_MOST                                                                                \
-	200 /* of each Postgres keeps some 100 kB: the indexes of a queue are most of it */
-
 static uint64_t last_seq;
 
 /* --- settings --- */
@@ -205,8 +202,8 @@ void task_met(struct task *t, size_t tables)
 
 	CHECK_TASK(t);
 	INVARIANT(s != NULL && s->task == t, "what was not sent has met something");
-	s->tables += tables < TABLES_MOST ? tables : TABLES_MOST;
-	if (s->tables >= TABLES_MOST)
+	s->tables += tables < TASK_MET_MOST ? tables : TASK_MET_MOST;
+	if (s->tables >= TASK_MET_MOST)
 		s->close_needed = true;
 }
 

@@ -182,3 +182,24 @@ def test_sessions_that_have_seen_all_queues_end(qbouncer, db):
         proxy.console("SET queue_maintenance = '50ms'")
         wait_for(lambda: ended() >= 2, "the end of one that has cleaned", timeout=60)
         tag(w, "QUEUE PUSH q0 '2'")
+
+
+def test_sessions_that_see_the_same_few_queues_stay(qbouncer, db, direct, cluster):
+    cluster.psql("ALTER DATABASE %s SET track_functions = pl" % db)
+    proxy = qbouncer(queue_maintenance="50ms", queue_engine_after=0)
+
+    def ended():
+        return proxy.log_text().count("close_needed")
+    with proxy.wire(db) as w:
+        for k in range(60):
+            tag(w, "QUEUE CREATE q%d" % k)
+
+        def cleaned():
+            for k in range(60):
+                tag(w, "QUEUE PUSH q%d '1'" % k)
+            return direct.execute("SELECT calls FROM pg_stat_user_functions WHERE funcname = '_maintain_queue' AND calls > 450").fetchone()
+        tag(w, "QUEUE PUSH q0 '1'")
+        take(w, "QUEUE TAKE q0")
+        wait_for(lambda: ended() == 1, "the end of the session that has looked for leases", timeout=60)
+        wait_for(cleaned, "visits of more queues than a session may see", timeout=60)
+        assert ended() == 1
