@@ -120,7 +120,6 @@ usec_t task_sent_at(const struct task *t); /* 0: it was not */
 int32_t task_backend_pid(const struct task *t); /* 0: none yet */
 /* In row() or tag(): it has been to so many tables by the way, and Postgres keeps what a session has seen of each. One that
  * has seen hundreds ends when it is free. */
-#define TASK_MET_ALL SIZE_MAX
 #define TASK_MET_MOST                                                                              \
 	200 /* of each Postgres keeps some 100 kB: the indexes of a queue are most of it */
 void task_met(struct task *t, size_t tables);

@@ -282,8 +282,11 @@
 	CALL(GIVE_BACK_LOST, "SELECT queue FROM queue._give_back_lost($1, $2, $3, $4, $5, $6) AS queue", \
 		PARAM(TEXT_ARRAY) PARAM(INTERVAL) PARAM(INT8) PARAM(INT4) PARAM(INTERVAL) PARAM(INT4), \
 		COL(queue, TEXT)) \
-	CALL(ORPHANS, "SELECT queue FROM queue._orphans($1, $2) AS queue", PARAM(INT4_ARRAY) PARAM(TEXT_ARRAY), \
-		COL(queue, TEXT)) \
+	/* last: how many queues there are, at the least, as it has been to all that are the role's */ \
+	CALL(ORPHANS, "SELECT queue, NULL AS queues FROM queue._orphans($1, $2) AS queue" \
+		" UNION ALL SELECT NULL, pg_catalog.count(*) FROM (SELECT FROM queue.queues LIMIT 200) AS q", \
+		PARAM(INT4_ARRAY) PARAM(TEXT_ARRAY), \
+		COL(queue, TEXT) COL(queues, INT8)) \
 	/* what the proxy does by itself: for so many rows, so many milliseconds */ \
 	CALL(MAINTAIN, \
 		"SELECT m.deleted, m.next, m.denied, (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r " \

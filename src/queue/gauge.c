@@ -118,7 +118,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	struct gauge *g = mem_zalloc(sizeof(*g));
 
 	if (++a->rows == TASK_MET_MOST) /* the same few each time are no reason to end a session */
-		task_met(a->task, TASK_MET_ALL);
+		task_met(a->task, TASK_MET_MOST);
 	if (g == NULL || !read_row(g, body, len)) {
 		mem_free(g);
 		a->failed = true;

@@ -203,27 +203,21 @@ struct scan {
 	struct names names; /* of queues */
 };
 
-/* Body of DataRow with one text column: the queue's name, or NULL. */
+/* Body of DataRow: the queue's name, or NULL; and in the last one how many queues there are. */
 static void scan_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct scan *s = arg;
+	struct wire_col col[2];
+	int64_t met;
 
-	struct wire_col queue = wire_row_value(body, len);
-
-	if (queue.len > 0 && queue.len <= QSTMT_QUEUE_MAX)
-		names_add_bytes(&s->names, queue.data, (size_t)queue.len);
+	if (!wire_row_read(body, len, col, 2))
+		s->again = true;
+	else if (wire_col_number(&col[1], &met) && met >= 0)
+		task_met(s->task, (size_t)met);
+	else if (col[0].len > 0 && col[0].len <= QSTMT_QUEUE_MAX)
+		names_add_bytes(&s->names, col[0].data, (size_t)col[0].len);
 	else
 		s->again = true;
-}
-
-/* It has been to all queues of the role. */
-static void scan_tag(void *arg, const uint8_t *body, size_t len)
-{
-	struct scan *s = arg;
-
-	(void)body;
-	(void)len;
-	task_met(s->task, TASK_MET_ALL);
 }
 
 static void scan_done(void *arg, const struct pg_error *err)
@@ -264,7 +258,7 @@ static void put_ids(struct buf *b, const struct registry *g)
 
 static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 {
-	static const struct task_ops ops = {.row = scan_row, .tag = scan_tag, .done = scan_done};
+	static const struct task_ops ops = {.row = scan_row, .done = scan_done};
 	struct scan *s = mem_zalloc(sizeof(*s));
 	struct buf ids = BUF_INIT, used = BUF_INIT;
 	struct bind_param params[2] = {{.format = 1}, {.format = 1}};

@@ -174,7 +174,7 @@ def test_sessions_that_have_seen_all_queues_end(qbouncer, db):
     def ended():
         return proxy.log_text().count("close_needed")
     with proxy.wire(db) as w:
-        for k in range(120):
+        for k in range(210):
             tag(w, "QUEUE CREATE q%d" % k)
         tag(w, "QUEUE PUSH q0 '1'")
         take(w, "QUEUE TAKE q0")
@@ -200,6 +200,5 @@ def test_sessions_that_see_the_same_few_queues_stay(qbouncer, db, direct, cluste
             return direct.execute("SELECT calls FROM pg_stat_user_functions WHERE funcname = '_maintain_queue' AND calls > 450").fetchone()
         tag(w, "QUEUE PUSH q0 '1'")
         take(w, "QUEUE TAKE q0")
-        wait_for(lambda: ended() == 1, "the end of the session that has looked for leases", timeout=60)
         wait_for(cleaned, "visits of more queues than a session may see", timeout=60)
-        assert ended() == 1
+        assert ended() == 0
