@@ -292,8 +292,8 @@ def test_who_waits_is_woken_by_merged_ones(qproxy, db, two):
 
 
 def until_blocked(direct):
-    wait_for(lambda: direct.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").fetchone()[0],
-             "one that waits for a lock")
+    """Not by pg_stat_activity, which stays as it was first seen in a transaction."""
+    wait_for(lambda: direct.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()[0], "one that waits for a lock")
 
 
 @pytest.mark.parametrize("kind", ["queue", "stream"])
