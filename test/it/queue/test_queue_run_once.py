@@ -98,7 +98,7 @@ def test_dead_and_run_again(qbouncer, db, held, kind):
         wait_for(lambda: value(held, "SELECT state FROM queue.q_work") == "dead", "its death", timeout=30)
         assert workers(held) == 1, "nobody has told the server"
         tag(other, "QUEUE RERUN %s ON work" % ("1, 2" if kind == "batch" else "1"))
-        wait_for(lambda: begun(held) == 2, "the second attempt", timeout=30)
+        wait_for(lambda: begun(held) == 2 and workers(held), "the second attempt", timeout=30)
         assert workers(held) == 1
         held.execute("SELECT pg_advisory_unlock(7)")
         ended(held)
@@ -120,7 +120,7 @@ def test_dead_and_run_elsewhere(qbouncer, db, held, kind, how):
             wait_for(lambda: value(held, "SELECT count(*) FROM queue.q_work WHERE state <> 'dead'") == 0, "its death", timeout=30)
             assert workers(held) == 1, "nobody has told the server"
             tag(other, "QUEUE REDRIVE work TO other")
-        wait_for(lambda: begun(held) == 2, "the second attempt", timeout=30)
+        wait_for(lambda: begun(held) == 2 and workers(held), "the second attempt", timeout=30)
         assert workers(held) == 1
         held.execute("SELECT pg_advisory_unlock(7)")
         wait_for(lambda: value(held, "SELECT count(*) FROM queue.q_other") == 0, "its end", timeout=30)
@@ -136,7 +136,7 @@ def test_a_proxy_that_ends(qbouncer, db, held, kind):
         other.rows("QUEUE LIST")
         c.close()
         first.stop()
-        wait_for(lambda: begun(held) == 2, "the second attempt", timeout=30)
+        wait_for(lambda: begun(held) == 2 and workers(held), "the second attempt", timeout=30)
         assert workers(held) == 1
         held.execute("SELECT pg_advisory_unlock(7)")
         ended(held)
