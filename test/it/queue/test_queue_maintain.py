@@ -166,33 +166,34 @@ def test_clean_until_something_is_due(qbouncer, db, direct, cluster):
         wait_for(lambda: left(direct) == (0, 0), "time to go by", timeout=60)
 
 
+def sessions_ended(proxy):
+    return proxy.log_text().count("close_needed")
+
+
+def create_many(w, n):
+    for k in range(n):
+        tag(w, "QUEUE CREATE q%d" % k)
+
+
 def test_sessions_that_have_seen_all_queues_end(qbouncer, db):
     """Postgres keeps what a session has seen of each table: who looks for leases of proxies that are gone has been to all
     queues of its role, who cleans to as many in steps."""
     proxy = qbouncer(queue_maintenance="0", queue_engine_after=0)
-
-    def ended():
-        return proxy.log_text().count("close_needed")
     with proxy.wire(db) as w:
-        for k in range(210):
-            tag(w, "QUEUE CREATE q%d" % k)
+        create_many(w, 210)
         tag(w, "QUEUE PUSH q0 '1'")
         take(w, "QUEUE TAKE q0")
-        wait_for(lambda: ended() == 1, "the end of the session that has looked", timeout=60)
+        wait_for(lambda: sessions_ended(proxy) == 1, "the end of the session that has looked", timeout=60)
         proxy.console("SET queue_maintenance = '50ms'")
-        wait_for(lambda: ended() >= 2, "the end of one that has cleaned", timeout=60)
+        wait_for(lambda: sessions_ended(proxy) >= 2, "the end of one that has cleaned", timeout=60)
         tag(w, "QUEUE PUSH q0 '2'")
 
 
 def test_sessions_that_see_the_same_few_queues_stay(qbouncer, db, direct, cluster):
     cluster.psql("ALTER DATABASE %s SET track_functions = pl" % db)
     proxy = qbouncer(queue_maintenance="50ms", queue_engine_after=0)
-
-    def ended():
-        return proxy.log_text().count("close_needed")
     with proxy.wire(db) as w:
-        for k in range(60):
-            tag(w, "QUEUE CREATE q%d" % k)
+        create_many(w, 60)
 
         def cleaned():
             for k in range(60):
@@ -201,4 +202,4 @@ def test_sessions_that_see_the_same_few_queues_stay(qbouncer, db, direct, cluste
         tag(w, "QUEUE PUSH q0 '1'")
         take(w, "QUEUE TAKE q0")
         wait_for(cleaned, "visits of more queues than a session may see", timeout=60)
-        assert ended() == 0
+        assert sessions_ended(proxy) == 0
