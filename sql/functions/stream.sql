@@ -141,14 +141,14 @@ BEGIN
 END
 $$;
 
--- The same text for each table of the ring, between these.
-CREATE OR REPLACE FUNCTION queue._each_of_ring(number int4, part text, between_them text) RETURNS text
+-- The same text for each table of the ring, or for one of them; and between them this.
+CREATE OR REPLACE FUNCTION queue._each_of_ring(number int4, part text, between_them text, ring int4 DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN (SELECT string_agg(replace(replace(part, '@e@', format('queue.e%s_%s', number, i)), '@i@', i::text), between_them
-		ORDER BY i) FROM generate_series(0, 3) AS i);
+		ORDER BY i) FROM generate_series(coalesce(ring, 0), coalesce(ring, 3)) AS i);
 END
 $$;
 
@@ -175,22 +175,23 @@ RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-	part CONSTANT text := format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto AND coalesce(xid, lo) >= lo
-		AND (coalesce(xid, lo) < safe OR pg_visible_in_snapshot(xid, w)) AND (since IS NULL OR pushed_at >= since)%s
-		ORDER BY id LIMIT %s)', cols, further, most);
 BEGIN
-	RETURN CASE WHEN ring IS NULL THEN queue._each_of_ring(k, part, ' UNION ALL ') ELSE replace(part, '@e@', format('queue.e%s_%s', k, ring)) END;
+	RETURN queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto AND coalesce(xid, lo) >= lo
+		AND (coalesce(xid, lo) < safe OR pg_visible_in_snapshot(xid, w)) AND (since IS NULL OR pushed_at >= since)%s
+		ORDER BY id LIMIT %s)', cols, further, most), ' UNION ALL ', ring);
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._late_events(k int4, cols text, further text DEFAULT '', most text DEFAULT 'n') RETURNS text
+-- Of each of the late ones by the index on xid and id, whose order this is: by that on id the log would be walked from its beginning.
+CREATE OR REPLACE FUNCTION queue._late_events(k int4, cols text, further text DEFAULT '', most text DEFAULT 'n', ring int4 DEFAULT NULL)
+RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE xid = ANY (late) AND id > last AND id <= upto
-		AND (since IS NULL OR pushed_at >= since)%s ORDER BY id LIMIT %s)', cols, further, most), ' UNION ALL ');
+	RETURN queue._each_of_ring(k, format('(SELECT mine.* FROM unnest(late) AS slow (of), LATERAL (SELECT %s FROM @e@
+		WHERE (xid, id) > (slow.of, last) AND (xid, id) <= (slow.of, upto) AND (since IS NULL OR pushed_at >= since)%s
+		ORDER BY xid, id LIMIT %s) AS mine ORDER BY mine.id LIMIT %3$s)', cols, further, most), ' UNION ALL ', ring);
 END
 $$;
 

@@ -70,8 +70,9 @@ def test_as_the_long_way(db, seed):
             history.step()
         lim = dice.choice([1, 2, 5, 5, 30])
         for _ in range(dice.choice([1, 1, 4])):
-            token, got = take(db, "a", lim)
-            other, wanted = take(db, "b", lim)
+            more = dice.choice([{}, {"least": dice.randint(1, lim), "within": "1 h"}])
+            token, got = take(db, "a", lim, **more)
+            other, wanted = take(db, "b", lim, **more)
             assert got == wanted
             seen += got
             if token is not None:
@@ -126,6 +127,51 @@ def test_gaps(db):
         done(db, got[0])
         sizes.append(len(got[1]))
     assert sizes == [8, 8, 8, 6]
+
+
+@pytest.mark.parametrize("least", [None, 3])
+@pytest.mark.parametrize("way", ["_take_for", "_take_long_jsonb"])
+def test_what_is_late_is_found_at_once(db, way, least):
+    """By its transaction: the log is not walked from its beginning, however long it is."""
+    make(db, 1)
+    db.rows("SELECT queue.push('s', i::text) FROM generate_series(1, 3000) AS i")
+    while (token := take(db, "a", 1000)[0]) is not None:
+        done(db, token)
+    slow = db.connect()
+    slow.rows("BEGIN")
+    put(slow, "late")
+    put(db, "one")
+    done(db, take(db)[0])
+    slow.rows("COMMIT")
+    put(db, "two", "three")
+    looked = "SELECT sum(idx_tup_fetch + seq_tup_read) FROM pg_stat_xact_user_tables WHERE relname ~ '^e[0-9]+_[0-9]$'"
+    db.rows("BEGIN")
+    before = db.value(looked)
+    rows = db.rows("SELECT id FROM queue." + way + "('s', 'a', 100, %s, %s, NULL, 'w')", least, "1 h" if least else None)
+    assert [id for (id,) in rows] == [3001, 3003, 3004]
+    assert 3 <= db.value(looked) - before < 50
+    db.rows("COMMIT")
+
+
+@pytest.mark.parametrize("start", ["5", "2100-01-01", "now"])
+def test_min_counts_its_own_alone(db, start):
+    """Not what is before the place or the time of the subscription; and what is late is some of it."""
+    db.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    db.rows("SELECT queue.subscribe('a', 's', %s)", start)
+    put(db, 1, 2)
+    assert raw(db, least=4, within="1 h")[0][5].split()[1] == ("2" if start == "now" else "4")
+    slow = db.connect()
+    slow.rows("BEGIN")
+    put(slow, 3)
+    put(db, 4)
+    assert raw(db, least=4, within="1 h")[0][5].split()[1] == ("1" if start == "now" else "4")
+    slow.rows("COMMIT")
+    put(db, 5)
+    if start == "now":
+        assert take(db, least=4, within="1 h")[1] == [1, 2, 3, 4, 5]
+    else:
+        (row,) = raw(db, least=2, within="1 h")
+        assert row[0] is None and row[5].split()[1] == ("1" if start == "5" else "2")
 
 
 def place(db, sub="a"):
