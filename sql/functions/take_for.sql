@@ -7,17 +7,32 @@
 -- and then read. How far the window reaches was told when it began, as its "top": nothing behind it is looked at.
 
 -- The window of a position: its least and its greatest id, how many events it may have, in which tables of the ring they are (a
--- bit for each), and the least id of transactions that were open before. From the beginning: all that there is, uncounted.
-CREATE OR REPLACE FUNCTION queue._window_bounds(k int4, what text) RETURNS text
+-- bit for each), and the least id of transactions that were open before. From the beginning: all that there is, uncounted. For
+-- MIN ("counts") its events alone, exactly so many, and since when there is one.
+CREATE OR REPLACE FUNCTION queue._window_bounds(k int4, what text, counts bool DEFAULT false) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN 'SELECT min(b.id), max(b.id), ' || CASE what WHEN 'all' THEN 'NULL::int8' ELSE 'count(b.id)' END || ', bit_or(b.ring) FROM ('
+	RETURN 'SELECT min(b.id), max(b.id), ' || CASE what WHEN 'all' THEN 'NULL::int8' ELSE 'count(b.id)' END || ', bit_or(b.ring)'
+		|| CASE WHEN counts THEN ', min(b.pushed_at)' ELSE '' END || ' FROM ('
 		|| queue._each_of_ring(k, format(CASE what WHEN 'all' THEN '(SELECT min(id) AS id, 1 << @i@ AS ring FROM @e@ HAVING min(id) IS NOT NULL)
 				UNION ALL (SELECT max(id), 0 FROM @e@)'
-			ELSE 'SELECT id + 0 AS id, 1 << @i@ AS ring FROM @e@ WHERE %s' END,
-			CASE what WHEN 'late' THEN 'xid = ANY (late)' ELSE 'xid >= lo AND xid < hi' END), ' UNION ALL ') || ') AS b';
+			ELSE 'SELECT id + 0 AS id, 1 << @i@ AS ring%s FROM @e@ WHERE %s%s' END,
+			CASE WHEN counts THEN ', pushed_at' ELSE '' END,
+			CASE what WHEN 'late' THEN 'xid = ANY (late)' ELSE 'xid >= lo AND xid < hi' END,
+			CASE WHEN counts THEN CASE what WHEN 'late' THEN '' ELSE ' AND (xid < safe OR pg_visible_in_snapshot(xid, w))' END
+				|| ' AND id + 0 > last AND (since IS NULL OR pushed_at >= since)' ELSE '' END), ' UNION ALL ') || ') AS b';
+END
+$$;
+
+-- Those of a window, with those of transactions that were open before, in all tables of the ring or in one.
+CREATE OR REPLACE FUNCTION queue._both_events(k int4, cols text, further text, ring int4 DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN queue._window_events(k, cols, further, 'n', ring) || ' UNION ALL ' || queue._late_events(k, cols, further, 'n', ring);
 END
 $$;
 
@@ -38,8 +53,6 @@ DECLARE
 				NULL::int8, NULL::text FROM (%s) AS e ORDER BY id LIMIT n;';
 	cut_from CONSTANT text := 'SELECT count(*), max(id), min(pushed_at) INTO part, ends, oldest FROM (SELECT id, pushed_at FROM (%s) AS e
 				ORDER BY id LIMIT n) AS cut;';
-	window_cut CONSTANT text := queue._window_events(k, cut_cols, mine);
-	window_read CONSTANT text := queue._window_events(k, read_cols, mine);
 	body text := $take$
 #variable_conflict use_variable
 DECLARE
@@ -59,6 +72,8 @@ DECLARE
 	seen int8;	-- so many events the window has at most; NULL: not known
 	early_seen int8;
 	early_rings int4;
+	early_oldest timestamptz;
+	counted bool;	-- exactly so many
 	least_id int8;
 	least_late int8;
 	fresh bool;
@@ -154,6 +169,7 @@ BEGIN
 				fresh := p.s2 IS NULL;
 				lo := pg_snapshot_xmax(p.s1);
 				seen := NULL;
+				counted := false;
 				IF fresh AND outs IS NOT NULL THEN	-- another lane may have looked there
 					SELECT o.* INTO place FROM queue.subscriptions AS t,
 							LATERAL (SELECT v.* FROM queue.positions AS v WHERE v.sub = t.number ORDER BY v.seq DESC LIMIT 1) AS o
@@ -178,13 +194,23 @@ BEGIN
 					hi := pg_snapshot_xmax(w);
 					EXIT short WHEN hi < lo;
 					least_late := NULL;
+					safe := pg_snapshot_xmin(w);
+					last := coalesce(u.from_id - 1, 0);
+					counted := least_events > 1 AND lanes = 1 AND lo > '3';
 					IF lo <= '3' THEN
 						@bounds_all@ INTO least_id, top, seen, p.rings;
+					ELSIF counted THEN
+						@bounds_counted@ INTO least_id, top, seen, p.rings, oldest;
 					ELSE
 						@bounds@ INTO least_id, top, seen, p.rings;
 					END IF;
-					IF cardinality(late) > 0 THEN
+					IF cardinality(late) > 0 AND counted THEN
+						@bounds_late_counted@ INTO least_late, early_top, early_seen, early_rings, early_oldest;
+						oldest := least(oldest, early_oldest);
+					ELSIF cardinality(late) > 0 THEN
 						@bounds_late@ INTO least_late, early_top, early_seen, early_rings;
+					END IF;
+					IF cardinality(late) > 0 THEN
 						top := greatest(top, early_top);
 						seen := seen + early_seen;
 						p.rings := coalesce(p.rings, 0) | coalesce(early_rings, 0);
@@ -199,7 +225,7 @@ BEGIN
 					p.floor := coalesce(least_id, 9223372036854775807);
 					p.early := least_late IS NOT NULL;
 					p.top := top;
-					p.last := coalesce(u.from_id - 1, 0);
+					p.last := last;
 					late := CASE WHEN p.early THEN late ELSE '{}' END;
 				END IF;
 				top := coalesce(p.top, 9223372036854775807);
@@ -212,7 +238,9 @@ BEGIN
 				IF least_events > 1 THEN
 					n := least_events;
 					upto := CASE WHEN lanes = 1 OR seen <= lim THEN top ELSE above + least(top - above, lanes * lim * 2 + 1000) END;
-					IF cardinality(late) > 0 THEN
+					IF counted THEN
+						part := least(seen, n);
+					ELSIF cardinality(late) > 0 THEN
 						@cut_late@
 					ELSE
 						@cut@
@@ -246,7 +274,17 @@ BEGIN
 						@cut_late@
 						upto := CASE WHEN part = n THEN ends ELSE top END;
 					END IF;
-					@read_late@
+					IF p.rings = 1 THEN
+						@read_late_0@
+					ELSIF p.rings = 2 THEN
+						@read_late_1@
+					ELSIF p.rings = 4 THEN
+						@read_late_2@
+					ELSIF p.rings = 8 THEN
+						@read_late_3@
+					ELSE
+						@read_late@
+					END IF;
 					GET DIAGNOSTICS got = ROW_COUNT;
 					above := upto;
 				ELSE
@@ -324,9 +362,14 @@ $take$;
 BEGIN
 	FOREACH part SLICE 1 IN ARRAY ARRAY[
 			['@bounds_all@', queue._window_bounds(k, 'all')], ['@bounds_late@', queue._window_bounds(k, 'late')], ['@bounds@', queue._window_bounds(k, 'new')],
-			['@cut_late@', format(cut_from, window_cut || ' UNION ALL ' || queue._late_events(k, cut_cols, mine))], ['@cut@', format(cut_from, window_cut)],
-			['@read_late@', format(read_from, window_read || ' UNION ALL ' || queue._late_events(k, read_cols, mine))],
-			['@read@', format(read_from, window_read)],
+			['@bounds_counted@', queue._window_bounds(k, 'new', true)], ['@bounds_late_counted@', queue._window_bounds(k, 'late', true)],
+			['@cut_late@', format(cut_from, queue._both_events(k, cut_cols, mine))], ['@cut@', format(cut_from, queue._window_events(k, cut_cols, mine))],
+			['@read_late@', format(read_from, queue._both_events(k, read_cols, mine))],
+			['@read_late_0@', format(read_from, queue._both_events(k, read_cols, mine, 0))],
+			['@read_late_1@', format(read_from, queue._both_events(k, read_cols, mine, 1))],
+			['@read_late_2@', format(read_from, queue._both_events(k, read_cols, mine, 2))],
+			['@read_late_3@', format(read_from, queue._both_events(k, read_cols, mine, 3))],
+			['@read@', format(read_from, queue._window_events(k, read_cols, mine))],
 			['@read_0@', format(read_from, queue._window_events(k, read_cols, mine, 'n', 0))],
 			['@read_1@', format(read_from, queue._window_events(k, read_cols, mine, 'n', 1))],
 			['@read_2@', format(read_from, queue._window_events(k, read_cols, mine, 'n', 2))],
