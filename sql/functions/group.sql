@@ -110,12 +110,13 @@ BEGIN
 
 	-- The first that is blocked goes on, unless another one of the group has been faster. Who has it already, behind the
 	-- one that was done with this token, has it leased now (lot.sql): then nothing has become ready.
-	PERFORM queue._generate_one(format('_next_%s(g text, done text DEFAULT NULL) RETURNS bool', number), settings, $body$
+	PERFORM queue._generate_one(format('_next_%s(g text, done text DEFAULT NULL) RETURNS bool', number), settings, replace($body$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
 	held bool;
+	index text;
 BEGIN
-	LOOP
+	FOR round IN 1..100 LOOP	-- more than one are cancelled ones; that many are a trigger of the owner's, who wants it to stay
 		UPDATE @table@ SET state = CASE WHEN run_at > moment THEN 'later' ELSE 'ready' END,
 				run_at = greatest(run_at, moment), position = DEFAULT
 			WHERE id = (SELECT id FROM @table@ WHERE state = 'blocked' AND "group" = g
@@ -145,9 +146,13 @@ BEGIN
 	END LOOP;
 	RETURN false;
 EXCEPTION WHEN unique_violation THEN
+	GET STACKED DIAGNOSTICS index = CONSTRAINT_NAME;
+	IF index <> 'n@n@_group' THEN	-- the owner's own
+		RAISE;
+	END IF;
 	RETURN false;
 END
-$body$, tab);
+$body$, '@n@', number::text), tab);
 
 	PERFORM queue._generate_one(format('_ended_%s() RETURNS trigger', number), settings,
 		replace(replace($body$

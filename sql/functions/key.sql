@@ -98,10 +98,12 @@ DECLARE
 	word text := CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END;
 	first CONSTANT text := word;
 	old int8;
+	before int8;
 	was text;
 	late bool;
 	busy bool;
 	new int8;
+	index text;
 	kept int8;
 	last timestamptz;
 BEGIN
@@ -109,12 +111,16 @@ BEGIN
 		PERFORM queue._no_push(@name@, duplicate);
 	END IF;
 	-- each round ends with a job of ours or with one that was there; another one is needed only
-	-- when that one has ended between two statements
-	FOR round IN 1..1000 LOOP
+	-- when that one has ended between two statements. Nobody comes and goes so often: from the third one on it is the
+	-- owner's doing, a trigger that wants none, or an index of his own
+	FOR round IN 1..100 LOOP
 		IF k IS NOT NULL OR g IS NOT NULL THEN
 			SELECT s.old, s.was, s.late, s.busy, s.kept, s.version INTO old, was, late, busy, kept, last FROM queue._seek_@n@(k, g) AS s;
 		END IF;
 		IF late THEN	-- it would never be taken
+			IF round > 2 AND old = before THEN
+				PERFORM queue._key_taken(@name@, k, old, false);
+			END IF;
 			PERFORM queue._late_@n@(old);
 			@late@
 		ELSIF old IS NULL AND kept IS NOT NULL AND (newer > last) IS NOT TRUE THEN	-- its job has ended
@@ -137,14 +143,18 @@ BEGIN
 			-- kept there is nothing to look at: a row that we do not see makes the file larger, too
 			IF new IS NOT NULL AND @lasts@ THEN
 				RETURN new;
-			ELSIF new IS NULL AND round > 2 THEN	-- nobody comes and goes so often: a trigger of the owner's may want none
+			ELSIF new IS NULL AND round > 2 THEN
 				BEGIN
 					@insert@ RETURNING id INTO new;
 					IF new IS NULL OR @lasts@ THEN
 						RETURN new;
 					END IF;
-				EXCEPTION WHEN unique_violation THEN	-- it is wanted
-					new := NULL;
+				EXCEPTION WHEN unique_violation THEN
+					GET STACKED DIAGNOSTICS index = CONSTRAINT_NAME;
+					IF index NOT IN ('n@n@_key', 'n@n@_group') THEN
+						RAISE;
+					END IF;
+					new := NULL;	-- it is wanted
 				END;
 			END IF;
 		ELSIF duplicate = 'error' THEN
@@ -186,8 +196,11 @@ BEGIN
 					PERFORM queue._kept_@n@(k, -new, keep_for, newer);
 				END IF;
 				RETURN CASE WHEN duplicate = 'replace' OR with_old OR was = 'leased' THEN new END;
+			ELSIF round > 2 AND old = before THEN
+				RETURN CASE WHEN with_old THEN old END;
 			END IF;
 		END IF;
+		before := old;
 	END LOOP;
 	RAISE EXCEPTION USING ERRCODE = '40001',
 		MESSAGE = format('could not push to queue "%s": jobs with %s come and go', @name@,
@@ -297,9 +310,20 @@ BEGIN
 		FROM queue._triples(jobs) AS j
 		ON CONFLICT DO NOTHING RETURNING id;
 	GET DIAGNOSTICS n = ROW_COUNT;
-	IF n * 3 < cardinality(jobs)
-			OR NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = @n@ AND (c.by_group OR c.max_running_per_group IS NULL)) THEN
+	IF NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = @n@ AND (c.by_group OR c.max_running_per_group IS NULL)) THEN
 		PERFORM queue._not_gated(@name@);
+	ELSIF n * 3 < cardinality(jobs) THEN
+		-- the owner's doing, a trigger or an index of his own: which of them it is is seen when it is alone
+		IF cardinality(jobs) > 3 THEN
+			RAISE EXCEPTION USING ERRCODE = '23000', MESSAGE = format('queue "%s" does not accept each of these jobs', @name@),
+				HINT = 'Push them one by one.';
+		END IF;
+		RETURN QUERY INSERT INTO @table@ (state, priority, payload, pushed_at, "group")
+			SELECT CASE WHEN places AND j.g IS NOT NULL THEN 'blocked' ELSE 'ready' END, prio, j.p::@type@, clock_timestamp(), j.g
+			FROM queue._triples(jobs) AS j RETURNING id;
+		IF NOT FOUND THEN
+			RETURN NEXT NULL;
+		END IF;
 	END IF;
 END
 $body$, '@name@', queue._name_literal(name)), '@n@', number::text),

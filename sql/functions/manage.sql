@@ -262,6 +262,7 @@ SET enable_seqscan = off
 AS $$
 DECLARE
 	job record;
+	index text;
 BEGIN
 	FOR job IN SELECT * FROM queue._lock(queue._refs(refs, q, k, 'RERUN'), q, 'RERUN') LOOP
 		IF job.state <> 'dead' THEN
@@ -276,6 +277,10 @@ BEGIN
 				expires_at = CASE WHEN expires_at > clock_timestamp() THEN expires_at END WHERE id = $1', queue._table(job.name))
 				USING job.id;
 		EXCEPTION WHEN unique_violation THEN
+			GET STACKED DIAGNOSTICS index = CONSTRAINT_NAME;
+			IF index <> format('n%s_key', job.number) THEN
+				RAISE;
+			END IF;
 			RAISE EXCEPTION USING ERRCODE = '23505',
 				MESSAGE = format('queue "%s" has another job with the key of job %s-%s', job.name, job.number, job.id),
 				HINT = 'Run it again when that one has ended.';

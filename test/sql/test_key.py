@@ -328,3 +328,118 @@ def test_a_trigger_that_wants_none(q, options):
     assert q.value("SELECT queue.push('q', '2'%s)" % more) is not None
     assert q.column("SELECT payload::text FROM queue.q_q ORDER BY id") == ["0", "2"]
     assert q.value("SELECT max(id) FROM queue.q_q") < 20
+
+
+OWN_INDEX = "CREATE UNIQUE INDEX of_the_owner ON queue.q_q ((payload::text)) WHERE state <> 'blocked'"
+
+
+@pytest.mark.parametrize("options", [
+    "", "\"group\" => 'g'", "key => 'k'", "key => 'k', on_duplicate => 'replace'", "key => 'k', on_duplicate => 'rerun'",
+    "key => 'k', on_duplicate => 'error'", "key => 'k', \"group\" => 'g'", "key => 'k', keep_for => '1h'", "batch => 'b'"])
+def test_an_index_of_the_owners(q, options):
+    """Its own error, and soon, however a job is pushed; others are pushed as ever."""
+    q.rows("SELECT queue.push('q', '1')")
+    q.rows(OWN_INDEX)
+    more = ", " + options if options else ""
+    assert q.fails("23505", "SELECT queue.push('q', '1'%s)" % more).constraint_name == "of_the_owner"
+    assert q.value("SELECT queue.push('q', '2'%s)" % more) is not None
+    assert q.column("SELECT payload::text FROM queue.q_q ORDER BY id") == ["1", "2"]
+    assert q.value("SELECT max(id) FROM queue.q_q") < 20
+
+
+def test_an_exclusion_constraint_of_the_owners(q):
+    q.rows("SELECT queue.push('q', '1')")
+    q.rows("ALTER TABLE queue.q_q ADD CONSTRAINT apart EXCLUDE (priority WITH =)")
+    assert q.fails("23P01", "SELECT queue.push('q', '2', key => 'k')").constraint_name == "apart"
+    assert q.value("SELECT queue.push('q', '2', key => 'k', priority => 1)") is not None
+
+
+def push_grouped(session, *payloads):
+    """As the proxy pushes several of groups that have no order."""
+    return session.column("SELECT queue._push_keys('q', %s::text[], 0, 'ignore', false, false)",
+                          [word for payload in payloads for word in (payload, None, "g")])
+
+
+def test_an_index_of_the_owners_and_groups_without_order(q):
+    """One that is refused by its own error; of several it is said that one is: the proxy looks for it."""
+    q.rows("SELECT queue.alter('q', '{max_running_per_group}', '{none}', '{}')")
+    q.rows("SELECT queue.push('q', '1')")
+    q.rows(OWN_INDEX)
+    assert q.fails("23505", "SELECT queue._push_keys('q', ARRAY['1', NULL, 'g'], 0, 'ignore', false, false)").constraint_name \
+        == "of_the_owner"
+    assert "one by one" in q.fails("23000", "SELECT queue._push_keys('q', ARRAY['1', NULL, 'g', '2', NULL, 'g'], 0, 'ignore', "
+                                   "false, false)").message_hint
+    assert len(push_grouped(q, "2", "3")) == 2
+    assert q.column("SELECT payload::text FROM queue.q_q ORDER BY id") == ["1", "2", "3"]
+
+
+def test_a_trigger_that_wants_none_and_groups_without_order(q):
+    q.rows("SELECT queue.alter('q', '{max_running_per_group}', '{none}', '{}')")
+    q.rows(UNWANTED)
+    assert push_grouped(q, "1") == [None]
+    q.fails("23000", "SELECT queue._push_keys('q', ARRAY['1', NULL, 'g', '2', NULL, 'g'], 0, 'ignore', false, false)")
+    assert push_grouped(q, "2", "3") != [None, None]
+    assert q.column("SELECT payload::text FROM queue.q_q ORDER BY id") == ["2", "3"]
+
+
+UNCHANGED = """
+    CREATE FUNCTION unchanged() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+    CREATE TRIGGER unchanged BEFORE UPDATE OR DELETE ON queue.q_q FOR EACH ROW EXECUTE FUNCTION unchanged();"""
+
+
+@pytest.mark.parametrize("duplicate", ["replace", "rerun"])
+def test_a_trigger_that_wants_no_change(q, duplicate):
+    """The job that is there counts, as it is."""
+    first = push(q, "1")
+    q.rows(UNCHANGED)
+    assert push(q, "2", duplicate=duplicate) == first
+    assert push(q, "2", duplicate=duplicate, with_old=False) == []
+    assert jobs(q) == [(first[0], "ready", "1")]
+
+
+def test_a_trigger_that_keeps_what_was_late(q):
+    """It will never be taken, and has the key."""
+    push(q, "1", expires="1 microsecond")
+    q.rows(UNCHANGED)
+    q.fails("23505", "SELECT queue.push('q', '2', key => 'k')")
+
+
+def test_a_trigger_that_holds_a_group(q):
+    """Who ends its first does not look for the next one for ever."""
+    push(q, "1", key=None, group="g")
+    push(q, "2", key=None, group="g")
+    q.rows(UNCHANGED.replace(" OR DELETE", "").replace("FOR EACH ROW", "FOR EACH ROW WHEN (OLD.state = 'blocked')"))
+    q.rows("SET statement_timeout = '20 s'")
+    q.done(q.take("q")[0]["token"])
+    assert jobs(q) == [(2, "blocked", "2")]
+
+
+def test_an_index_of_the_owners_and_the_next_of_a_group(q):
+    """Whoever would make it ready is told: nobody would look for it again."""
+    push(q, "1", key=None, group="g")
+    push(q, "2", key=None, group="g")
+    q.rows("SELECT queue.push('q', '2')")
+    q.rows(OWN_INDEX)
+    token = q.take("q")[0]["token"]
+    assert q.fails("23505", "SELECT * FROM queue._done(%s::text[], false)", [token]).constraint_name == "of_the_owner"
+    q.rows("DELETE FROM queue.q_q WHERE state = 'ready'")
+    q.done(token)
+    assert jobs(q) == [(2, "ready", "2")]
+
+
+def test_an_index_of_the_owners_and_one_that_is_run_again(q):
+    """It is not the key that is in the way."""
+    push(q, "1")
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", q.take("q")[0]["token"])
+    q.rows("CREATE UNIQUE INDEX of_the_owner ON queue.q_q ((payload::text)) WHERE state = 'ready'")
+    q.rows("SELECT queue.push('q', '1')")
+    assert q.fails("23505", "SELECT queue.rerun('1')").constraint_name == "of_the_owner"
+
+
+@pytest.mark.parametrize("options", ["", ", key => 'k'", ", \"group\" => 'g'"])
+def test_an_index_of_the_owners_and_a_topic(q, options):
+    q.rows("SELECT queue.create_topic('t')")
+    q.rows("SELECT queue.bind('q', 't.#')")
+    q.rows("SELECT queue.push('q', '1')")
+    q.rows(OWN_INDEX)
+    assert q.fails("23505", "SELECT queue.publish('t.x', '1'::text%s)" % options).constraint_name == "of_the_owner"

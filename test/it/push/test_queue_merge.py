@@ -7,7 +7,7 @@ gathers in the next one.
 import pytest
 
 from pgwire import types
-from queuetest import q, qproxy, results, send_all, tag  # noqa: F401
+from queuetest import error, q, qproxy, results, send_all, tag  # noqa: F401
 
 
 @pytest.fixture
@@ -134,6 +134,23 @@ def test_groups_are_merged(qproxy, db, q, direct):
     assert all(int(b["payload"]) == int(a["payload"]) + 10 for a, b in zip(rows[::2], rows[1::2]))
     assert sorted(r["group"] for r in rows if r["state"] == "ready") == ["g0", "g1", "g2"]
     assert all(next(r for r in rows if r["group"] == g)["state"] == "ready" for g in ("g0", "g1", "g2"))
+
+
+@pytest.mark.parametrize("order", ["1", "none"])
+def test_an_index_of_the_owners_is_in_the_way_of_one(qproxy, db, q, direct, order):
+    """Who pushes into its way is told of it, and nobody else."""
+    tag(q, "QUEUE ALTER mail SET (max_running_per_group = %s)" % order)
+    tag(q, "QUEUE PUSH mail '3'")
+    direct.execute("CREATE UNIQUE INDEX of_the_owner ON queue.q_mail ((payload::text))")
+    direct.execute(HOLD)
+    wires = send_all(qproxy, db, ["QUEUE PUSH mail '\"first\"' GROUP 'first'"])
+    wires += send_all(qproxy, db, ["QUEUE PUSH mail '%d' GROUP 'g%d'" % (n, n % 3) for n in range(9)])
+    direct.execute("SELECT pg_advisory_unlock(17)")
+    assert results(wires) == ["INSERT 0 1"] * 4 + ["23505"] + ["INSERT 0 1"] * 5
+    rows = q.rows("SELECT payload FROM queue.q_mail ORDER BY payload")
+    assert sorted(r["payload"] for r in rows) == sorted(['"first"'] + [str(n) for n in range(9)])
+    e = error(q, "QUEUE PUSH mail '3' GROUP 'g'")
+    assert "of_the_owner" in e.message and error(q, "QUEUE PUSH mail '3' KEY 'k'").message == e.message
 
 
 def test_returning_ids_of_keys(qproxy, db, q):
