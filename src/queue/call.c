@@ -322,6 +322,16 @@ void call_row(struct call *call, const uint8_t *body, size_t len)
 	}
 }
 
+/* It is sent once more. */
+void call_forget_rows(struct call *call)
+{
+	if (!call->in_rows)
+		return;
+	names_reset(&call->names);
+	names_reset(&call->ends);
+	names_reset(&call->dead);
+}
+
 /* jobs: so many of each at most. */
 static void touch_names(
 	struct taker *t, const struct names *names, unsigned jobs, struct head_mark mark)

@@ -46,9 +46,11 @@ struct request {
 	struct answer answer;
 	unsigned rows;
 	int n_formats;
+	int16_t *formats; /* of the rows that it keeps, while it is alone */
 	int n_payloads;
 	bool keeps_rows;
 	int again;           /* how often it was sent once more, for payloads of another type */
+	int tries;           /* and because others' transactions were in its way */
 	bool wakes, is_done; /* of the verb, for when the client is gone and q with it */
 	bool lost;           /* the connection was: nobody knows what became of it */
 	int64_t value;
@@ -63,6 +65,7 @@ static void request_free(struct request *r)
 	if (r->then != NULL)
 		r->then->free(r->then);
 	answer_free(&r->answer);
+	mem_free(r->formats);
 	mem_free(r);
 }
 
@@ -175,13 +178,12 @@ static void go_on(struct request *r)
 	names_free(&names);
 }
 
-static bool submit_alone(struct request *r, const struct bind_values *bind);
+static bool submit_alone(struct request *r);
 
 /* The queue's payloads are of another type than was thought. Who was not told of one gets the rows
  * as they are. */
 static bool sent_again(struct request *r, const struct pg_error *cause)
 {
-	const struct bind_values none = {0};
 	enum qpayload payload;
 	struct pg_error err;
 
@@ -192,7 +194,32 @@ static bool sent_again(struct request *r, const struct pg_error *cause)
 		r->q->payload = payload;
 	buf_reset(&r->call.sql);
 	buf_reset(&r->answer.notices);
-	return call_sql(&r->call, r->q, &err) && submit_alone(r, &none);
+	return call_sql(&r->call, r->q, &err) && submit_alone(r);
+}
+
+static void forget_rows(struct request *r)
+{
+	buf_reset(&r->answer.rows);
+	r->answer.n_rows = 0;
+	r->rows = 0;
+	r->value = 0;
+	r->call.handed = 0;
+	if (r->call.topic[0] != '\0')
+		names_reset(&r->call.names);
+}
+
+/* As a batch is. Rows of PARTIAL have been acted on: which of its jobs were done is known by them. */
+static bool repeated(struct request *r, const struct pg_error *err)
+{
+	if (!merge_may_repeat(err, r->tries) ||
+		(qstmt_has(r->q, QARG_PARTIAL) && r->answer.n_rows > 0))
+		return false;
+	r->tries++;
+	forget_rows(r);
+	call_forget_rows(&r->call);
+	wakes_drop(r->taker);
+	buf_reset(&r->answer.notices);
+	return submit_alone(r);
 }
 
 /* --- outcomes that nobody knows --- */
@@ -249,7 +276,6 @@ static bool was_done(const struct request *r, const struct pg_error *err)
  * be answered. */
 static bool done_before(struct request *r)
 {
-	const struct bind_values none = {0};
 	struct pg_error err;
 
 	for (int i = 0; i < r->call.jobs.n; i++) {
@@ -262,7 +288,7 @@ static bool done_before(struct request *r)
 	}
 	if (r->taker == NULL || r->then == NULL || !r->then->needs_names)
 		return false;
-	return call_ask_queues(&r->call, r->q, &err) && submit_alone(r, &none);
+	return call_ask_queues(&r->call, r->q, &err) && submit_alone(r);
 }
 
 static void on_done(void *arg, const struct pg_error *err)
@@ -293,6 +319,8 @@ static void on_done(void *arg, const struct pg_error *err)
 		request_free(r);
 		return;
 	}
+	if (!merged && repeated(r, err))
+		return;
 	if (err != NULL) {
 		struct pg_error copy = *err;
 
@@ -336,15 +364,7 @@ static void on_done(void *arg, const struct pg_error *err)
 
 static void on_again(void *arg)
 {
-	struct request *r = arg;
-
-	buf_reset(&r->answer.rows);
-	r->answer.n_rows = 0;
-	r->rows = 0;
-	r->value = 0;
-	r->call.handed = 0;
-	if (r->call.topic[0] != '\0')
-		names_reset(&r->call.names);
+	forget_rows(arg);
 }
 
 /* Of a publication: a job, or an event. */
@@ -862,7 +882,7 @@ static enum task_time time_of(const struct qstmt *q)
 										   : TASK_UNLIMITED;
 }
 
-static bool submit_alone(struct request *r, const struct bind_values *bind)
+static bool submit_alone(struct request *r)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done, .notice = on_notice};
 	struct task_spec spec = {.ops = &ops,
@@ -873,12 +893,22 @@ static bool submit_alone(struct request *r, const struct bind_values *bind)
 		.oids = r->call.oids,
 		.n_params = r->call.n_params,
 		.params = r->call.params,
-		.n_formats = r->keeps_rows ? bind->n_formats : 0,
-		.formats = bind->formats};
+		.n_formats = r->formats != NULL ? r->n_formats : 0,
+		.formats = r->formats};
 
+	INVARIANT(r->task == NULL && r->item == NULL, "a request that is under way is sent");
 	r->taker->ops->speaks(r->taker, &spec);
 	r->task = task_submit(r->taker->pool, &spec);
 	return r->task != NULL;
+}
+
+/* They outlast the client's message: it may be sent more than once. */
+static bool keep_formats(struct request *r, const struct bind_values *bind)
+{
+	if (!r->keeps_rows || bind->n_formats == 0)
+		return true;
+	r->formats = mem_dup(bind->formats, (size_t)bind->n_formats * sizeof(*bind->formats));
+	return r->formats != NULL;
 }
 
 bool engine_submit(struct taker *t, struct qstmt *q, struct call *call,
@@ -908,7 +938,7 @@ bool engine_submit(struct taker *t, struct qstmt *q, struct call *call,
 	if (submit_merged(r, bind))
 		return true;
 	if (call_sql(&r->call, q, err)) {
-		if (submit_alone(r, bind))
+		if (keep_formats(r, bind) && submit_alone(r))
 			return true;
 		pg_error_set(err, "53200", "out of memory");
 	}

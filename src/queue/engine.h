@@ -43,6 +43,7 @@ bool all_done_before(const struct qstmt *q, const struct call *call);
 void call_free(struct call *c);
 /* A row that the call returned: body of DataRow. */
 void call_row(struct call *call, const uint8_t *body, size_t len);
+void call_forget_rows(struct call *call);
 /* After success: leases, memory of done, queues to wake. in_tx: at the commit. */
 void call_succeeded(struct taker *t, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx);
 

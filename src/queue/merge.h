@@ -142,6 +142,10 @@ int64_t merge_seed(struct batch *b);
  * that. false: a server has it. */
 MUST_CHECK bool merge_refill(struct batch *b);
 
+/* Others' transactions were in its way, and nothing is left of it: what is a transaction of its own goes once more. tries:
+ * how often it has already. */
+bool merge_may_repeat(const struct pg_error *err, int tries);
+
 MUST_CHECK bool merge_start(void);
 void merge_stop(void);
 

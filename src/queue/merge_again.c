@@ -2,13 +2,13 @@
  * What becomes of a batch whose statement has failed, or has done nothing: it is sent as the spec has it, or once more as it
  * is, waits for a lock by itself, or is cut in two until the guilty request is alone. Must not know: what the requests are.
  *
- * Entry points: merge_goes_on(); merge_tell_lost(), merge_given_up().
+ * Entry points: merge_goes_on(); merge_tell_lost(), merge_given_up(); merge_may_repeat(), also for what is in no batch.
  */
 #include <string.h>
 
 #include "merge_int.h"
 
-#define TRIES_MAX 25 /* of a batch that others' transactions were in the way of */
+#define TRIES_MAX 25 /* of what others' transactions were in the way of */
 
 static bool is_connection_error(const struct pg_error *err)
 {
@@ -87,20 +87,26 @@ static void send_long_way(struct batch *b, const struct pg_error *err)
 	send_again(b);
 }
 
-static bool is_others_doing(const struct batch *b, const struct pg_error *err)
+/* It is a transaction of its own that nobody else has a part in, so who asked need not repeat it:
+ * where transactions are SERIALIZABLE by default, takes and pushes would fail all the time. */
+bool merge_may_repeat(const struct pg_error *err, int tries)
+{
+	return err != NULL && tries < TRIES_MAX &&
+	       (strcmp(err->sqlstate, "40001") == 0 || strcmp(err->sqlstate, "40P01") == 0);
+}
+
+/* A table that is dropped for good: once. */
+static bool may_go_without(const struct batch *b, const struct pg_error *err)
 {
 	const struct merge_shape *shape = b->group->spec.shape;
 
-	if (strcmp(err->sqlstate, "42P01") == 0) /* of a table that is dropped for good, once */
-		return shape != NULL && shape->without_gone && b->tries == 0;
-	return strcmp(err->sqlstate, "40001") == 0 || strcmp(err->sqlstate, "40P01") == 0;
+	return err != NULL && strcmp(err->sqlstate, "42P01") == 0 && shape != NULL &&
+	       shape->without_gone && b->tries == 0;
 }
 
-/* It is a transaction of its own that nobody else has a part in, so who asked need not repeat it:
- * where transactions are SERIALIZABLE by default, takes and pushes would fail all the time. */
 static bool send_serially(struct batch *b, const struct pg_error *err)
 {
-	if (err == NULL || b->tries >= TRIES_MAX || !is_others_doing(b, err))
+	if (!merge_may_repeat(err, b->tries) && !may_go_without(b, err))
 		return false;
 	b->tries++;
 	b->direct = b->patient = false;

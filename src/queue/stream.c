@@ -376,8 +376,13 @@ static void on_done(void *arg, const struct pg_error *err)
 	}
 	if (err != NULL)
 		forget_rows(w);
+	else
+		w->repeats = 0;
 	if (err != NULL && w->shown) {
 		park_fail(&w->park, err);
+	} else if (merge_may_repeat(err, w->repeats)) {
+		w->repeats++;
+		ask(w);
 	} else if (err != NULL && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		wait_on(w);

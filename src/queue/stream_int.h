@@ -60,6 +60,7 @@ struct reader {
 	bool direct;   /* it asks by the number of the stream */
 	bool again;    /* there was news while it asked */
 	uint8_t tries; /* how often it was sent again for other payloads */
+	uint8_t repeats; /* and, since its last look, because others' transactions were in its way */
 	bool expired;
 	bool shown;   /* the client has got rows of this delivery */
 	usec_t heard; /* when the last row has come */

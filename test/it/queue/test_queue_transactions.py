@@ -746,3 +746,61 @@ def test_queue_dropped_behind_the_snapshot(q, qproxy, db, sql):
         tag(other, "ROLLBACK")
         if "PUSH" in sql:
             assert tag(other, "QUEUE PUSH mail '2'") == "INSERT 0 1"
+
+
+# --- what others' transactions are in the way of -----------------------------------------------------
+
+# A sequence is not rolled back: the first that changes jobs is told of a deadlock, and so are the next ones when they commit.
+IN_THE_WAY = """
+CREATE SEQUENCE tries;
+GRANT USAGE ON SEQUENCE tries TO PUBLIC;
+CREATE FUNCTION in_the_way() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF (CASE TG_NAME WHEN 'at_once' THEN nextval('public.tries') = 1 ELSE currval('public.tries') <= 3 END) THEN
+        RAISE 'deadlock detected' USING ERRCODE = '40P01';
+    END IF;
+    RETURN coalesce(NEW, OLD);
+END $$;
+CREATE TRIGGER at_once BEFORE INSERT OR UPDATE OR DELETE ON queue.q_mail FOR EACH ROW EXECUTE FUNCTION in_the_way();
+CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT OR UPDATE OR DELETE ON queue.q_mail DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION in_the_way();
+"""
+
+
+def owned(direct):
+    """The proxy has said of what is leased that it is its own, if it was not known by then."""
+    wait_for(lambda: direct.execute("SELECT count(*) FROM queue.q_mail WHERE state = 'leased' AND proxy IS NULL").fetchone()[0] == 0,
+             "that its lease is the proxy's")
+
+
+@pytest.mark.parametrize("sql, ends", [
+    ("QUEUE FAIL '{token}' ERROR 'no'", "UPDATE 1"), ("QUEUE RELEASE '{token}'", "UPDATE 1"),
+    ("QUEUE EXTEND '{token}'", "UPDATE 1"), ("QUEUE DONE '{token}'", "UPDATE 1"), ("QUEUE DONE '{token}' RESULT '1'", "UPDATE 1"),
+    ("QUEUE DONE '{token}' THEN PUSH mail '3' RETURNING ID", "INSERT 0 1"), ("QUEUE DONE '{token}' KEEP", "UPDATE 1"),
+    ("QUEUE CANCEL '{token}'", "UPDATE 1"), ("QUEUE ALTER JOB 3 ON mail SET (priority = 2)", "UPDATE 1"),
+    ("QUEUE RERUN 2 ON mail", "UPDATE 1"), ("QUEUE REDRIVE mail", "UPDATE 1"), ("QUEUE PURGE mail", "DELETE 2"),
+    ("QUEUE PUSH mail '3' BATCH 'b'", "INSERT 0 1"), ("QUEUE PUSH mail '3' KEY 'k' FOR '1 h'", "INSERT 0 1"),
+    ("QUEUE PUSH mail '3' RETURNING JOB", "INSERT 0 1")])
+def test_a_deadlock_is_repeated(qproxy, db, q, direct, sql, ends):
+    """Each verb, when it is its own transaction; in a client's it is the client's."""
+    tag(q, "QUEUE PUSH mail '1', '2', '3'")
+    token, other = [r["token"] for r in sorted(q.rows("QUEUE TAKE mail LIMIT 2"), key=lambda r: int(r["id"]))]
+    tag(q, "QUEUE FAIL '%s' FINAL" % other)
+    owned(direct)
+    direct.execute(IN_THE_WAY)
+    tag(q, "BEGIN")
+    assert error(q, sql.format(token=token)).sqlstate == "40P01"
+    tag(q, "ROLLBACK")
+    direct.execute("ALTER SEQUENCE tries RESTART")
+    assert tag(q, sql.format(token=token)) == ends
+    assert direct.execute("SELECT last_value FROM tries").fetchone()[0] > 2
+
+
+def test_a_deadlock_is_repeated_with_its_formats(q, direct):
+    tag(q, "QUEUE PUSH mail '1'")
+    token = take(q)["token"]
+    owned(direct)
+    direct.execute(IN_THE_WAY)
+    q.hold().parse("", "QUEUE DONE $1 THEN PUSH mail $2 RETURNING ID").bind("", "", (token, "2"), results=(1,)).execute().sync().push()
+    got = q.until("Z")
+    assert types(got) == "12DCZ" and int.from_bytes(got[2].row[0], "big") > 1
+    assert direct.execute("SELECT last_value, (SELECT count(*) FROM queue.q_mail) FROM tries").fetchone()[1] == 1
