@@ -13,10 +13,11 @@
 -- Postgres plans anew when it was dropped, and does not find it (42883). Who changes what the texts say, changes its name.
 
 -- The statements: what stands before that condition, and what behind it.
--- push: payload, priority. take: worker, proxy (a negative number: the connection), lease, seed, priority, low mark,
--- since, which are those of _take_<number>. usual: the same take with the queue's own lease, whose proxy is none or no
--- negative number, and within a time in which nothing has to be looked for: worker, proxy, seed, priority, low mark,
--- and from when to when that is. done: id, token.
+-- push: payload, priority. take: worker, proxy (a negative number: the connection), lease, seed, since (those of
+-- _take_<number>), and when it may be at the earliest; behind its row stands the time, by which the proxy sees how long
+-- it took. usual: another one, with the queue's own lease, whose proxy is none or no negative number, behind a low mark,
+-- and within a time in which nothing has to be looked for: worker, proxy, seed, priority, low mark, and from when to
+-- when that is. done: id, token.
 CREATE OR REPLACE FUNCTION queue._lone_texts(cfg queue.queues, OUT push text[], OUT take text[], OUT usual text[],
 	OUT done text[], OUT async bool)
 LANGUAGE plpgsql STABLE
@@ -31,23 +32,22 @@ DECLARE
 	own CONSTANT interval := least(cfg.lease, cfg.max_run);
 	lease CONSTANT text := format(CASE WHEN cfg.max_run IS NULL THEN 'coalesce($3, %L::interval)'
 		ELSE 'least(coalesce($3, %L::interval), %L::interval)' END, cfg.lease, cfg.max_run);
-	now CONSTANT text := 'date_part(''epoch'', statement_timestamp()) * 1000000';
-	fresh CONSTANT text := format('abs(abs($7) - %s - 490000) <= 510000', now);
-	due CONSTANT text := format('(abs($7) > %2$s + 1000000 OR EXISTS (SELECT FROM %1$s WHERE state IN (''later'', ''leased'')
-			AND coalesce(lease_until, run_at) > to_timestamp(abs($7)::float8 / 1000000)
-			AND coalesce(lease_until, run_at) <= statement_timestamp())
-		OR EXISTS (SELECT FROM %1$s WHERE state IN (''ready'', ''later'')
-			AND expires_at > to_timestamp(abs($7)::float8 / 1000000) AND expires_at <= statement_timestamp()))', tab, now);
+	look CONSTANT text := format('statement_timestamp() >= $6 AND NOT EXISTS (SELECT FROM %1$s WHERE state IN (''later'', ''leased'')
+			AND coalesce(lease_until, run_at) > $5 AND coalesce(lease_until, run_at) <= statement_timestamp())
+		AND NOT EXISTS (SELECT FROM %1$s WHERE state IN (''ready'', ''later'')
+			AND expires_at > $5 AND expires_at <= statement_timestamp())', tab);
 	-- The row by a sub-select: a join costs the planner more.
 	job CONSTANT text := $text$UPDATE %1$s SET state = 'leased', attempt = attempt + 1, worker = left($1, 200),
 			taken_at = statement_timestamp(), first_taken_at = coalesce(first_taken_at, taken_at), proxy = %2$s,
 			lease_until = statement_timestamp() + %3$s,
 			token = encode(int8send(uuid_hash_extended(encode(substr(sha256(int8send(%4$s)), 1, 16), 'hex')::uuid, id)), 'hex')
 			WHERE ctid = (SELECT ctid FROM %1$s WHERE $text$;
-	head CONSTANT text := $text$ AND state = 'ready' AND priority = %2$s AND position >= %3$s AND position <= 9223372036854775807
-					AND NOT EXISTS (SELECT FROM %1$s WHERE state = 'ready' AND priority > %2$s)
-					AND (expires_at > clock_timestamp() OR expires_at IS NULL) AND %4$s
-				ORDER BY priority DESC, position LIMIT 1 FOR UPDATE SKIP LOCKED)%5$s RETURNING %6$s, priority$text$;
+	head CONSTANT text := $text$ AND state = 'ready' AND %2$s
+					AND (expires_at > clock_timestamp() OR expires_at IS NULL)
+				ORDER BY priority DESC, position LIMIT 1 FOR UPDATE SKIP LOCKED)%3$s RETURNING %4$s, priority$text$;
+	marked CONSTANT text := $text$priority = $4 AND position >= $5 AND position <= 9223372036854775807
+					AND NOT EXISTS (SELECT FROM %1$s WHERE state = 'ready' AND priority > $4)
+					AND statement_timestamp() BETWEEN $6 AND $7$text$;
 	row CONSTANT text[] := ARRAY['token', format('''%s-'' || id || ''-'' || token', cfg.number), 'queue', name,
 			'policy', format('%L::text', cfg.on_disconnect)];
 BEGIN
@@ -58,18 +58,18 @@ BEGIN
 	push := ARRAY[format('INSERT INTO %s (priority, headers, payload, pushed_at)
 		SELECT coalesce($2, 0), NULL, $1::%s, clock_timestamp() WHERE ', tab, cfg.payload), unsafe || ' RETURNING id'];
 	IF NOT cfg.paused AND NOT cfg.single_consumer THEN
-		-- Fresh: what is due was looked for less than 20 ms ago. Otherwise nothing may be due, which is looked for when
-		-- there is a job, and told by "edge". The time of the statement is before that look, and an index can use it; it
-		-- is behind the locks on the table and the snapshot, so no job was pushed later than it was taken.
+		-- Nothing may be due, which is told by "edge". The time of the statement is before that look, and an index can
+		-- use it; it is behind the locks on the table and the snapshot, so no job was pushed later than it was taken.
+		-- From the front: to see that nothing of a higher priority is ready is another scan, which costs more than what
+		-- few takes leave behind there. And where many do, the proxy sees how long it took.
 		take := ARRAY[format(job, tab, CASE cfg.on_disconnect WHEN 'keep' THEN 'CASE WHEN $2 < 0 THEN -$2 END' ELSE 'abs($2)' END,
 				lease, '$4'),
-			format(head, tab, '$5', '$6', format('(%s OR NOT %s) AND ($3 > interval ''0'' AND $3 <= interval ''8000 years'') IS NOT FALSE',
-				fresh, due), off,
+			format(head, tab, look || ' AND ($3 > interval ''0'' AND $3 <= interval ''8000 years'') IS NOT FALSE', off,
 				queue._taken_row(format('ceil(date_part(''epoch'', %s) * 1000)::int8', lease),
-					format('CASE WHEN NOT (%s) THEN (%s)::int8 END', fresh, now), row))];
+					'(date_part(''epoch'', statement_timestamp()) * 1000000)::int8', row)) || ', clock_timestamp()'];
 		-- each function, and each plan of a sub-select, costs also when it is not run
 		usual := ARRAY[format(job, tab, CASE cfg.on_disconnect WHEN 'keep' THEN 'NULL' ELSE '$2' END, format('%L::interval', own), '$3'),
-			format(head, tab, '$4', '$5', 'statement_timestamp() BETWEEN $6 AND $7', off,
+			format(head, tab, format(marked, tab), off,
 				queue._taken_row(format('%s::int8', ceil(date_part('epoch', own) * 1000)::int8), 'NULL::int8', row))];
 	END IF;
 	IF cfg.retain_done = interval '0' THEN

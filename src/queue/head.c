@@ -16,6 +16,8 @@
 #define FULL_MAX    (60 * USEC_SEC)
 #define FULL_SHARE  50      /* a take from the front that lasts d comes not before 50 d have gone */
 #define CLOCK_BACK  1000000 /* microseconds: it was set back, and not just read in another order */
+#define DEAR        500 /* microseconds: a take from the front that read what has long been taken */
+#define DEAR_MOST   3   /* one after the other: a single one may have been interrupted */
 #define EVENT_MIN   (20 * USEC_MSEC)
 #define EVENT_SHARE 20                /* ... 20 d when something has happened */
 #define PAST        (100 * USEC_MSEC) /* longer than most transactions last */
@@ -535,6 +537,21 @@ void flight_saw(struct flight *f, int32_t priority, int64_t place)
 		f->seen[f->n_seen++] = (struct low_mark){priority, place};
 	else
 		raise_to(&f->seen[i].place, place);
+}
+
+bool flight_may_front(const struct flight *f)
+{
+	CHECK_FLIGHT(f);
+	return f->full || f->head->dear < DEAR_MOST;
+}
+
+void flight_spent(struct flight *f, int64_t usec)
+{
+	CHECK_FLIGHT(f);
+	if (usec < DEAR)
+		f->head->dear = 0;
+	else if (f->head->dear < DEAR_MOST)
+		f->head->dear++;
 }
 
 static usec_t share(usec_t spent, usec_t times, usec_t least)

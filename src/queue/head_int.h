@@ -39,6 +39,7 @@ struct head {
 	int64_t since;   /* microseconds, the database's clock; 0: not known */
 	usec_t since_at; /* by our clock it was not before this */
 	unsigned alike;  /* takes for which that was lately enough, one after the other */
+	unsigned dear;   /* so many takes from the front, one after the other, took long */
 	bool drained;    /* the last take has found nothing, and nothing was pushed here since */
 	struct head_mark reached; /* the highest place and time that were ever told */
 	struct head_mark past[2]; /* the same some time ago: the second at past_at, the first before */
@@ -61,6 +62,7 @@ struct flight {
 	bool full;
 	bool pushes; /* it passes nothing over, and what it locks nobody else sees */
 	bool stale; /* it asks a queue that is gone */
+	bool front; /* it is a plain statement that reads from the front, and tells what that took */
 	int n_seen;
 	struct low_mark seen[LOW_MARKS_MAX];
 	int64_t edge;
@@ -78,6 +80,9 @@ void head_renew(struct head *l, int64_t number); /* 0: not known. Another queue 
 struct flight *flight_begin(struct head *l); /* NULL without memory: read from the front */
 struct flight *flight_of_push(struct head *l); /* NULL without memory */
 void flight_sent(struct flight *f); /* its time begins */
+/* May it read from the front though low marks are known? Not where others found much there. */
+bool flight_may_front(const struct flight *f);
+void flight_spent(struct flight *f, int64_t usec); /* inside the server, in doing so */
 void flight_saw(struct flight *f, int32_t priority, int64_t place);
 void flight_end(struct flight *f, bool ok);
 

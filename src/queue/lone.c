@@ -34,7 +34,7 @@ static const uint32_t *oids_of(enum lone_verb verb, int *n_params)
 {
 	static const uint32_t push[] = {OID_TEXT, OID_INT4};
 	static const uint32_t take[] = {
-		OID_TEXT, OID_INT4, OID_INTERVAL, OID_INT8, OID_INT4, OID_INT8, OID_INT8};
+		OID_TEXT, OID_INT4, OID_INTERVAL, OID_INT8, OID_TIMESTAMPTZ, OID_TIMESTAMPTZ};
 	static const uint32_t usual[] = {
 		OID_TEXT, OID_INT4, OID_INT8, OID_INT4, OID_INT8, OID_TIMESTAMPTZ, OID_TIMESTAMPTZ};
 	static const uint32_t done[] = {OID_INT8, OID_TEXT};

@@ -125,10 +125,12 @@ static struct bind_param int4_param(char dst[MERGE_NUMBER_MAX], int32_t n)
 	return (struct bind_param){.data = (const uint8_t *)dst, .len = 4, .format = 1};
 }
 
+#define YEAR_2000 (946684800 * INT64_C(1000000))
+
 /* A timestamptz, of microseconds since 1970. */
 static struct bind_param time_param(char dst[MERGE_NUMBER_MAX], int64_t usec)
 {
-	return int8_param(dst, usec - 946684800 * INT64_C(1000000));
+	return int8_param(dst, usec - YEAR_2000);
 }
 
 /* Low marks of priorities above this one. Three more parameters. */
@@ -159,7 +161,8 @@ static void put_low_marks(struct merge_statement *st, const struct head *l, int6
 struct event {
 	bool has_place;
 	int32_t priority;
-	int64_t place, edge; /* edge 0: none */
+	int64_t place, edge;    /* edge 0: none */
+	struct wire_col behind; /* the first column behind them */
 };
 
 /* Three columns in binary, place, edge and priority; so many others are behind them. */
@@ -176,6 +179,7 @@ static struct event event_read(const uint8_t *body, size_t len, int behind)
 		last[1] = last[2];
 		last[2] = wire_row_next(&row);
 	}
+	ret.behind = behind > 0 ? wire_row_next(&row) : (struct wire_col){.len = -1};
 	if (row.failed)
 		return ret;
 	if (!wire_col_int(&last[1], 8, &ret.edge))
@@ -492,37 +496,57 @@ static bool take_is_usual(struct head *l, const struct bind_param old[6])
 	return l->alike++ >= ALIKE && old[2].len < 0 && (old[5].len <= 0 || old[5].data[0] != '-');
 }
 
-/* The usual case of a take: one job, of the one priority that is known. From the front that is the priority which was
- * the only one until now: nothing of a higher one may be ready, and lower ones come after it anyway. */
-static bool fill_lone_take(struct shape *s, struct merge_statement *st, struct low_mark last)
+/* One job, of the one priority that is known. From where a take from the front begins that is the priority which was the
+ * only one until now: nothing of a higher one may be ready, and lower ones come after it anyway. */
+static void put_usual_take(struct shape *s, struct merge_statement *st, struct low_mark last,
+	const struct bind_param old[6])
 {
 	const struct head *l = s->head;
-	int n = 0;
 	struct low_mark from = l->n_low_marks == 1 ? l->low_marks[0] : last;
+
+	st->params[0] = old[3];
+	st->params[1] = old[5];
+	st->params[2] = int8_param(st->small[0], merge_seed(st->batch));
+	st->params[3] = int4_param(st->small[1], from.priority);
+	st->params[4] = int8_param(st->small[2], from.place);
+	st->params[5] = time_param(st->small[3], l->since - AHEAD);
+	st->params[6] = time_param(st->small[4], l->since + LATELY);
+}
+
+/* From the front, whatever low marks say. One more column tells what that took. */
+static void put_front_take(struct shape *s, struct merge_statement *st, struct flight *f,
+	const struct bind_param old[6])
+{
+	int64_t since = s->head->since;
+
+	st->params[0] = old[3];
+	st->params[1] = old[5];
+	st->params[2] = old[2];
+	st->params[3] = int8_param(st->small[0], merge_seed(st->batch));
+	st->params[4] = time_param(st->small[1], since);
+	st->params[5] = time_param(st->small[2], since - AHEAD);
+	st->formats[st->n_formats++] = 1;
+	f->front = true;
+}
+
+static bool fill_lone_take(
+	struct shape *s, struct merge_statement *st, struct flight *f, struct low_mark last)
+{
 	struct bind_param old[6];
 	bool usual;
 
-	if (l->n_low_marks > 1 || l->drained || st->params[1].len != 1 ||
-		st->params[1].data[0] != '1' || st->params[4].data[0] != 'f')
+	if (s->head->drained || st->params[1].len != 1 || st->params[1].data[0] != '1' ||
+		st->params[4].data[0] != 'f')
 		return false;
 	memcpy(old, st->params, sizeof(old));
-	usual = take_is_usual(s->head, old);
-	if (!lone_put(st, s->head, s->pool, usual ? LONE_USUAL : LONE_TAKE))
+	usual = take_is_usual(s->head, old) && s->head->n_low_marks <= 1;
+	if ((!usual && !flight_may_front(f)) ||
+		!lone_put(st, s->head, s->pool, usual ? LONE_USUAL : LONE_TAKE))
 		return false;
-	st->params[n++] = old[3];
-	st->params[n++] = old[5];
-	if (!usual)
-		st->params[n++] = old[2];
-	st->params[n++] = int8_param(st->small[0], merge_seed(st->batch));
-	st->params[n++] = int4_param(st->small[1], from.priority);
-	st->params[n++] = int8_param(st->small[2], from.place);
-	if (usual) {
-		st->params[n++] = time_param(st->small[3], l->since - AHEAD);
-		st->params[n++] = time_param(st->small[4], l->since + LATELY);
-	} else {
-		st->params[n++] = int8_param(st->small[3], l->since);
-	}
-	INVARIANT(n == st->n_params, "parameters of a plain take");
+	if (usual)
+		put_usual_take(s, st, last, old);
+	else
+		put_front_take(s, st, f, old);
 	return true;
 }
 
@@ -540,7 +564,7 @@ static void fill_take(void *arg, struct merge_statement *st)
 		return;
 	if (st->params[5].len == 0) /* no proxy: a setting is empty then, a number is not there */
 		st->params[5].len = -1;
-	if (fill_lone_take(s, st, last))
+	if (fill_lone_take(s, st, f, last))
 		return;
 	st->n_params = 6; /* the seed has another place and type */
 	put_low_marks(st, s->head, INT64_MIN);
@@ -556,10 +580,13 @@ static void fill_take(void *arg, struct merge_statement *st)
 static bool saw_row(void *arg, const uint8_t **body, size_t *len)
 {
 	struct flight *f = arg;
-	struct event ev = event_read(*body, *len, 0);
+	struct event ev = event_read(*body, *len, f->front);
+	int64_t now;
 
 	if (ev.edge > 0)
 		f->edge = ev.edge;
+	if (f->front && ev.edge > 0 && wire_col_int(&ev.behind, 8, &now))
+		flight_spent(f, now + YEAR_2000 - ev.edge);
 	if (ev.has_place)
 		flight_saw(f, ev.priority, ev.place);
 	return false;

@@ -1,6 +1,7 @@
 """Lone statements: PUSH, TAKE and DONE of one job as plain statements on the engine's own connections. They are what
 the functions are, and nothing stale is ever carried out."""
 
+import psycopg
 import pytest
 
 from proxy import wait_for
@@ -105,6 +106,30 @@ def test_takes_that_follow_each_other_are_usual_ones(warm):
         tag(w.c, "QUEUE DONE '%s'" % job["token"])
         return job["payload"] == "2"
     wait_for(late, "the job that has become due")
+
+
+def test_a_front_that_is_dear_is_left_alone(warm, cluster, db):
+    """A take reads from the front; where that takes long, as somebody's snapshot keeps what was taken from being
+    cleaned up, the function goes on from where the last one was."""
+    w = warm()
+
+    def cycle():
+        tag(w.c, PUSH)
+        job = take(w.c, "QUEUE TAKE mail LEASE '1 min'")
+        last = [q for q in w.last() if "_take_1(" in q or q.startswith("UPDATE")]
+        assert tag(w.c, "QUEUE DONE '%s'" % job["token"]) == "UPDATE 1"
+        return {q.startswith("UPDATE") for q in last}
+
+    wait_for(lambda: cycle() == {True}, "takes from the front")
+    with psycopg.connect(cluster.dsn(db), autocommit=True) as old:
+        old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM queue.q_mail")
+        w.direct.execute("INSERT INTO queue.q_mail (payload) SELECT '1' FROM generate_series(1, 30000)")
+        w.direct.execute("DELETE FROM queue.q_mail")
+        wait_for(lambda: False in cycle(), "a take that goes on")
+        old.execute("ROLLBACK")
+    w.direct.execute("VACUUM queue.q_mail")
+    wait_for(lambda: cycle() == {True}, "takes from the front")
 
 
 def test_errors_are_those_of_the_functions(warm):
