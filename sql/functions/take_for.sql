@@ -6,23 +6,48 @@
 -- last of these ids. Only where some are missing (rolled back, others' lanes, not of this window) the rest is looked at first,
 -- and then read. How far the window reaches was told when it began, as its "top": nothing behind it is looked at.
 
--- The window of a position: its least and its greatest id, how many events it may have, in which tables of the ring they are (a
--- bit for each), and the least id of transactions that were open before. From the beginning: all that there is, uncounted. For
--- MIN ("counts") its events alone, exactly so many, and since when there is one.
-CREATE OR REPLACE FUNCTION queue._window_bounds(k int4, what text, counts bool DEFAULT false) RETURNS text
+-- The window of a position: its least id, the greatest one, how many events it may have, in which tables of the ring they are (a
+-- bit for each); for MIN ("counts") its events alone, exactly so many, and since when there is one; and the least id of
+-- transactions that were open before ("late"). In one table of the ring, or in all.
+CREATE OR REPLACE FUNCTION queue._window_bounds(k int4, late bool, counts bool, ring int4 DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	own CONSTANT text := CASE WHEN counts THEN ' AND id + 0 > last AND (since IS NULL OR pushed_at >= since)' ELSE '' END;
+	part text := format('SELECT id + 0 AS id, 1 << @i@ AS ring%s FROM @e@ WHERE ', CASE WHEN counts THEN ', pushed_at' ELSE '' END);
+BEGIN
+	part := CASE WHEN late THEN replace(part, ' FROM', ', true AS late FROM') || 'xid = ANY (late)' || own || ' UNION ALL '
+				|| replace(part, ' FROM', ', false FROM') ELSE part END
+		|| 'xid >= lo AND xid < hi' || CASE WHEN counts THEN ' AND (xid < safe OR pg_visible_in_snapshot(xid, w))' ELSE '' END || own;
+	RETURN 'SELECT min(b.id)' || CASE WHEN late THEN ' FILTER (WHERE NOT b.late)' ELSE '' END || ', max(b.id), count(*), '
+		|| coalesce((1 << ring)::text, 'bit_or(b.ring)') || CASE WHEN counts THEN ', min(b.pushed_at)' ELSE ', NULL::timestamptz' END
+		|| CASE WHEN late THEN ', min(b.id) FILTER (WHERE b.late)' ELSE ', NULL::int8' END
+		|| ' INTO least_id, top, seen, p.rings, oldest, least_late FROM (' || queue._each_of_ring(k, part, ' UNION ALL ', ring) || ') AS b;';
+END
+$$;
+
+-- Which table of the ring has all that there is: its bit; 15: several do. An empty one has no size.
+CREATE OR REPLACE FUNCTION queue._filled_rings(k int4) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	there text[] := ARRAY(SELECT format('pg_relation_size(''queue.e%s_%s''::regclass) > 0', k, i) FROM generate_series(0, 3) AS i);
+BEGIN
+	RETURN format('CASE WHEN %1$s THEN CASE WHEN %2$s OR %3$s OR %4$s THEN 15 ELSE 1 END WHEN %2$s THEN CASE WHEN %3$s OR %4$s THEN 15 ELSE 2 END
+		WHEN %3$s THEN CASE WHEN %4$s THEN 15 ELSE 4 END ELSE 8 END', VARIADIC there);
+END
+$$;
+
+-- A statement for each table of the ring, if that has all that there is, and for several of them.
+CREATE OR REPLACE FUNCTION queue._by_rings(single text[], several text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN 'SELECT min(b.id), max(b.id), ' || CASE what WHEN 'all' THEN 'NULL::int8' ELSE 'count(b.id)' END || ', bit_or(b.ring)'
-		|| CASE WHEN counts THEN ', min(b.pushed_at)' ELSE '' END || ' FROM ('
-		|| queue._each_of_ring(k, format(CASE what WHEN 'all' THEN '(SELECT min(id) AS id, 1 << @i@ AS ring FROM @e@ HAVING min(id) IS NOT NULL)
-				UNION ALL (SELECT max(id), 0 FROM @e@)'
-			ELSE 'SELECT id + 0 AS id, 1 << @i@ AS ring%s FROM @e@ WHERE %s%s' END,
-			CASE WHEN counts THEN ', pushed_at' ELSE '' END,
-			CASE what WHEN 'late' THEN 'xid = ANY (late)' ELSE 'xid >= lo AND xid < hi' END,
-			CASE WHEN counts THEN CASE what WHEN 'late' THEN '' ELSE ' AND (xid < safe OR pg_visible_in_snapshot(xid, w))' END
-				|| ' AND id + 0 > last AND (since IS NULL OR pushed_at >= since)' ELSE '' END), ' UNION ALL ') || ') AS b';
+	RETURN format('IF p.rings = 1 THEN %s ELSIF p.rings = 2 THEN %s ELSIF p.rings = 4 THEN %s ELSIF p.rings = 8 THEN %s ELSE %s END IF;',
+		VARIADIC single || several);
 END
 $$;
 
@@ -68,11 +93,7 @@ DECLARE
 	safe xid8;
 	late xid8[];
 	top int8;
-	early_top int8;
 	seen int8;	-- so many events the window has at most; NULL: not known
-	early_seen int8;
-	early_rings int4;
-	early_oldest timestamptz;
 	counted bool;	-- exactly so many
 	least_id int8;
 	least_late int8;
@@ -135,7 +156,6 @@ BEGIN
 			END IF;
 		END IF;
 		setting := set_config('synchronous_commit', 'off', true);	-- as in _take_long_jsonb
-		digits := queue._delivery_digits();
 		leased.queue := q;
 		leased.attempt := 1;
 		IF least_events > 1 THEN
@@ -193,27 +213,20 @@ BEGIN
 				IF p.s2 IS NULL THEN
 					hi := pg_snapshot_xmax(w);
 					EXIT short WHEN hi < lo;
-					least_late := NULL;
 					safe := pg_snapshot_xmin(w);
 					last := coalesce(u.from_id - 1, 0);
 					counted := least_events > 1 AND lanes = 1 AND lo > '3';
-					IF lo <= '3' THEN
-						@bounds_all@ INTO least_id, top, seen, p.rings;
-					ELSIF counted THEN
-						@bounds_counted@ INTO least_id, top, seen, p.rings, oldest;
-					ELSE
-						@bounds@ INTO least_id, top, seen, p.rings;
-					END IF;
-					IF cardinality(late) > 0 AND counted THEN
-						@bounds_late_counted@ INTO least_late, early_top, early_seen, early_rings, early_oldest;
-						oldest := least(oldest, early_oldest);
+					p.rings := @filled@;
+					IF lo <= '3' THEN	-- from the beginning: all that there is, uncounted
+						@bounds_all@
+					ELSIF cardinality(late) > 0 AND counted THEN
+						@bounds_late_counted@
 					ELSIF cardinality(late) > 0 THEN
-						@bounds_late@ INTO least_late, early_top, early_seen, early_rings;
-					END IF;
-					IF cardinality(late) > 0 THEN
-						top := greatest(top, early_top);
-						seen := seen + early_seen;
-						p.rings := coalesce(p.rings, 0) | coalesce(early_rings, 0);
+						@bounds_late@
+					ELSIF counted THEN
+						@bounds_counted@
+					ELSE
+						@bounds@
 					END IF;
 					p.s2 := w;
 					IF top IS NULL THEN
@@ -255,6 +268,7 @@ BEGIN
 						CONTINUE each;
 					END IF;
 				END IF;
+				digits := queue._delivery_digits();
 				leased.token := p.sub || '-d' || p.delivery + 1 || '-' || digits;
 				leased.lease_until := clock_timestamp() + coalesce(lease, u.lease);
 				IF brief THEN
@@ -274,17 +288,7 @@ BEGIN
 						@cut_late@
 						upto := CASE WHEN part = n THEN ends ELSE top END;
 					END IF;
-					IF p.rings = 1 THEN
-						@read_late_0@
-					ELSIF p.rings = 2 THEN
-						@read_late_1@
-					ELSIF p.rings = 4 THEN
-						@read_late_2@
-					ELSIF p.rings = 8 THEN
-						@read_late_3@
-					ELSE
-						@read_late@
-					END IF;
+					@read_late@
 					GET DIAGNOSTICS got = ROW_COUNT;
 					above := upto;
 				ELSE
@@ -302,17 +306,7 @@ BEGIN
 							above := CASE WHEN part = 0 THEN upto ELSE above END;
 							EXIT WHEN part = 0;
 						END IF;
-						IF p.rings = 1 THEN
-							@read_0@
-						ELSIF p.rings = 2 THEN
-							@read_1@
-						ELSIF p.rings = 4 THEN
-							@read_2@
-						ELSIF p.rings = 8 THEN
-							@read_3@
-						ELSE
-							@read@
-						END IF;
+						@read@
 						GET DIAGNOSTICS part = ROW_COUNT;
 						IF part = n AND lanes > 1 AND dense AND (seen <= lim) IS NOT TRUE THEN
 							@cut@
@@ -358,22 +352,29 @@ BEGIN
 	RETURN QUERY SELECT * FROM queue._take_long_@kind@(q, sub, lim, least_events, within, lease, who, lag);
 END
 $take$;
+	rings CONSTANT int4[] := '{0,1,2,3}';
 	part text[];
 BEGIN
 	FOREACH part SLICE 1 IN ARRAY ARRAY[
-			['@bounds_all@', queue._window_bounds(k, 'all')], ['@bounds_late@', queue._window_bounds(k, 'late')], ['@bounds@', queue._window_bounds(k, 'new')],
-			['@bounds_counted@', queue._window_bounds(k, 'new', true)], ['@bounds_late_counted@', queue._window_bounds(k, 'late', true)],
-			['@cut_late@', format(cut_from, queue._both_events(k, cut_cols, mine))], ['@cut@', format(cut_from, queue._window_events(k, cut_cols, mine))],
-			['@read_late@', format(read_from, queue._both_events(k, read_cols, mine))],
-			['@read_late_0@', format(read_from, queue._both_events(k, read_cols, mine, 0))],
-			['@read_late_1@', format(read_from, queue._both_events(k, read_cols, mine, 1))],
-			['@read_late_2@', format(read_from, queue._both_events(k, read_cols, mine, 2))],
-			['@read_late_3@', format(read_from, queue._both_events(k, read_cols, mine, 3))],
-			['@read@', format(read_from, queue._window_events(k, read_cols, mine))],
-			['@read_0@', format(read_from, queue._window_events(k, read_cols, mine, 'n', 0))],
-			['@read_1@', format(read_from, queue._window_events(k, read_cols, mine, 'n', 1))],
-			['@read_2@', format(read_from, queue._window_events(k, read_cols, mine, 'n', 2))],
-			['@read_3@', format(read_from, queue._window_events(k, read_cols, mine, 'n', 3))],
+			['@filled@', queue._filled_rings(k)],
+			['@bounds_all@', 'SELECT min(b.id), max(b.id), NULL::int8, bit_or(b.ring), NULL::timestamptz, NULL::int8
+				INTO least_id, top, seen, p.rings, oldest, least_late FROM (' || queue._each_of_ring(k,
+					'(SELECT min(id) AS id, 1 << @i@ AS ring FROM @e@ HAVING min(id) IS NOT NULL) UNION ALL (SELECT max(id), 0 FROM @e@)',
+					' UNION ALL ') || ') AS b;'],
+			['@bounds_late_counted@', queue._by_rings(ARRAY(SELECT queue._window_bounds(k, true, true, i) FROM unnest(rings) AS i),
+				queue._window_bounds(k, true, true))],
+			['@bounds_late@', queue._by_rings(ARRAY(SELECT queue._window_bounds(k, true, false, i) FROM unnest(rings) AS i),
+				queue._window_bounds(k, true, false))],
+			['@bounds_counted@', queue._by_rings(ARRAY(SELECT queue._window_bounds(k, false, true, i) FROM unnest(rings) AS i),
+				queue._window_bounds(k, false, true))],
+			['@bounds@', queue._by_rings(ARRAY(SELECT queue._window_bounds(k, false, false, i) FROM unnest(rings) AS i),
+				queue._window_bounds(k, false, false))],
+			['@cut_late@', format(cut_from, queue._both_events(k, cut_cols, mine))],
+			['@cut@', format(cut_from, queue._window_events(k, cut_cols, mine))],
+			['@read_late@', queue._by_rings(ARRAY(SELECT format(read_from, queue._both_events(k, read_cols, mine, i)) FROM unnest(rings) AS i),
+				format(read_from, queue._both_events(k, read_cols, mine)))],
+			['@read@', queue._by_rings(ARRAY(SELECT format(read_from, queue._window_events(k, read_cols, mine, 'n', i)) FROM unnest(rings) AS i),
+				format(read_from, queue._window_events(k, read_cols, mine)))],
 			['@kind@', kind], ['@k@', k::text]] LOOP
 		body := replace(body, part[1], part[2]);
 	END LOOP;
