@@ -40,8 +40,8 @@ static inline unsigned hash_bytes(const void *key, size_t len)
 
 #define HASH_FUNCTION(key, len, ret) ((ret) = hash_bytes((key), (len)))
 #define HASH_NONFATAL_OOM            1
-#define uthash_malloc(sz)            mem_alloc(sz)
-#define uthash_free(ptr, sz)         mem_free(ptr)
+#define uthash_malloc(sz)            block_get(sz)
+#define uthash_free(ptr, sz)         block_put(ptr, sz)
 #define uthash_nonfatal_oom(elem)    ((void)(elem))
 #include <uthash.h>
 

@@ -15,6 +15,13 @@ MUST_CHECK char *mem_strdup(const char *s);
 MUST_CHECK void *mem_dup(const void *p, size_t len);
 void mem_free(void *p);
 
+/* The same for who knows the size again when it is given back, and needs it for a part of a statement: small ones are
+ * kept for the next of that size. Of the loop's thread alone. */
+#define BLOCK_MAX 4096
+MUST_CHECK void *block_get(size_t size);
+MUST_CHECK void *block_zget(size_t size); /* zeroed */
+void block_put(void *p, size_t size);
+
 /* Test hook: the n-th allocation from now (1 = the next) returns NULL, once. 0 switches off. */
 void mem_fail_after(unsigned long n);
 

@@ -113,7 +113,7 @@ struct cstmt {
 struct portal {
 	struct portal *next;
 	struct lstmt *stmt;
-	uint8_t *bind; /* copy of the Bind message's parameters; params point into it */
+	size_t size; /* with its parameters, formats and values: one block */
 	struct bind_param *params;
 	int n_params;
 	int16_t *formats;

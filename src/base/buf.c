@@ -16,12 +16,13 @@ static void memory_free(struct buf *b)
 {
 	if (b->secret && b->data)
 		util_erase(b->data, b->cap);
-	mem_free(b->data);
+	block_put(b->data, b->cap);
 }
 
 void buf_free(struct buf *b)
 {
-	memory_free(b);
+	if (b->data)
+		memory_free(b);
 	*b = (struct buf){.secret = b->secret};
 }
 
@@ -52,9 +53,9 @@ static uint8_t *memory_grow(struct buf *b, size_t cap)
 {
 	uint8_t *data;
 
-	if (!b->secret)
+	if (!b->secret && b->cap > BLOCK_MAX)
 		return mem_realloc(b->data, cap);
-	data = mem_alloc(cap);
+	data = block_get(cap);
 	if (!data)
 		return NULL;
 	if (b->len > 0)

@@ -10,23 +10,6 @@
 
 #include "mem_int.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SLAB_POISON 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define SLAB_POISON 1
-#endif
-#ifdef SLAB_POISON
-#include <sanitizer/asan_interface.h>
-#define slab_poison(p, n)   ASAN_POISON_MEMORY_REGION(p, n)
-#define slab_unpoison(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
-#else
-#define slab_poison(p, n)   ((void)(p))
-#define slab_unpoison(p, n) ((void)(p))
-#endif
-
 enum { SLAB_ALIGN = 16, SLAB_CHUNK_BYTES = 16 * 1024, SLAB_CHUNK_MIN = 8 };
 
 /* In front of the objects of a chunk; as long as the alignment. */
@@ -91,7 +74,7 @@ void slab_free(struct slab **p)
 		struct slab_chunk *c = s->chunks;
 
 		s->chunks = c->next;
-		slab_unpoison(c, slab_chunk_bytes(s));
+		mem_unpoison(c, slab_chunk_bytes(s));
 		mem_free(c);
 	}
 	mem_free(s);
@@ -104,7 +87,7 @@ static void slab_release(struct slab *s, void *obj)
 	o->next = s->free;
 	s->free = o;
 	s->stat.free++;
-	slab_poison(obj, s->step);
+	mem_poison(obj, s->step);
 }
 
 static bool slab_grow(struct slab *s)
@@ -128,9 +111,9 @@ void *slab_get(struct slab *s)
 	if (mem_fails_now() || (!s->free && !slab_grow(s)))
 		return NULL;
 	o = s->free;
-	slab_unpoison(o, s->step);
+	mem_unpoison(o, s->step);
 	s->free = o->next;
-	slab_poison((char *)o + s->stat.size, s->step - s->stat.size);
+	mem_poison((char *)o + s->stat.size, s->step - s->stat.size);
 	s->stat.free--;
 	s->stat.used++;
 	memset(o, 0, s->stat.size);
@@ -140,7 +123,7 @@ void *slab_get(struct slab *s)
 void slab_put(struct slab *s, void *obj)
 {
 	ASSERT(obj && s->stat.used > 0);
-	slab_unpoison(obj, s->step);
+	mem_unpoison(obj, s->step);
 	s->stat.used--;
 	slab_release(s, obj);
 }

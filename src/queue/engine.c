@@ -66,7 +66,7 @@ static void request_free(struct request *r)
 		r->then->free(r->then);
 	answer_free(&r->answer);
 	mem_free(r->formats);
-	mem_free(r);
+	block_put(r, sizeof(*r));
 }
 
 static void note_value(struct request *r, const uint8_t *body, size_t len)
@@ -914,7 +914,7 @@ static bool keep_formats(struct request *r, const struct bind_values *bind)
 bool engine_submit(struct taker *t, struct qstmt *q, struct call *call,
 	const struct bind_values *bind, struct then *then, struct pg_error *err)
 {
-	struct request *r = mem_zalloc(sizeof(*r));
+	struct request *r = block_zget(sizeof(*r));
 	int n_columns;
 
 	CHECK_TAKER(t);

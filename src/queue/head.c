@@ -461,7 +461,7 @@ struct head_mark head_lowest(struct qdb *db, const char *queue)
 
 static struct flight *flight_new(struct head *l)
 {
-	struct flight *f = mem_zalloc(sizeof(*f));
+	struct flight *f = block_zget(sizeof(*f));
 
 	if (f == NULL)
 		return NULL;
@@ -602,6 +602,6 @@ void flight_end(struct flight *f, bool ok)
 	if (!ok && !f->pushes)
 		lower(l, f->from);
 	f->magic = 0;
-	mem_free(f);
+	block_put(f, sizeof(*f));
 	head_unref(l);
 }

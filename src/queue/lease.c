@@ -22,13 +22,13 @@ void lease_drop(struct taker *t, struct lease *l)
 	t->n_leases--;
 	t->n_cancelled -= l->cancelled;
 	mem_free(l->key);
-	mem_free(l);
+	block_put(l, sizeof(*l));
 }
 
 struct lease *lease_add(struct taker *t, int64_t id, const char *token, const char *queue,
 	enum lease_policy policy, bool in_tx)
 {
-	struct lease *l = mem_zalloc(sizeof(*l));
+	struct lease *l = block_zget(sizeof(*l));
 
 	CHECK_TAKER(t);
 	if (l == NULL)
@@ -42,7 +42,7 @@ struct lease *lease_add(struct taker *t, int64_t id, const char *token, const ch
 	util_strlcpy(l->queue, queue, sizeof(l->queue));
 	HASH_ADD_STR(t->by_token, token, l);
 	if (l->hh.tbl == NULL) {
-		mem_free(l);
+		block_put(l, sizeof(*l));
 		return NULL;
 	}
 	DL_APPEND(t->leases, l);

@@ -15,6 +15,8 @@
 
 static struct {
 	struct group *groups;
+	struct group
+		nobody; /* always there: without any the table would be made anew for each statement */
 	struct loop_tick *tick;
 	bool delays_expected; /* the tick will come */
 } merging;
@@ -44,6 +46,31 @@ static void expect_delay(const struct group *g);
 
 /* --- groups --- */
 
+/* One block, with copies of what is borrowed. */
+static struct group *group_new(
+	struct pool *pool, const struct buf *key, const struct merge_spec *spec)
+{
+	size_t params = merge_spec_size(spec), size = sizeof(struct group) + params + key->len;
+	struct group *g = NULL;
+
+	if (spec->n_formats <= (int)ARRAY_LEN(g->formats))
+		g = block_get(size);
+	if (g == NULL)
+		return NULL;
+	memset(g, 0, sizeof(*g));
+	g->size = size;
+	g->pool = pool;
+	g->spec = *spec;
+	merge_spec_put(spec, g->params);
+	if (spec->n_formats > 0)
+		memcpy(g->formats, spec->formats, (size_t)spec->n_formats * sizeof(g->formats[0]));
+	g->spec.formats = g->formats;
+	g->spec.params = g->params;
+	g->key_len = key->len;
+	g->key = memcpy((uint8_t *)g->params + params, key->data, key->len);
+	return g;
+}
+
 static struct group *group_get(struct pool *pool, const struct buf *key, struct merge_spec *spec)
 {
 	struct group *g;
@@ -51,34 +78,18 @@ static struct group *group_get(struct pool *pool, const struct buf *key, struct 
 	HASH_FIND(hh, merging.groups, key->data, key->len, g);
 	if (g != NULL)
 		return g;
-	g = mem_alloc(sizeof(*g) + key->len);
+	g = group_new(pool, key, spec);
 	if (g == NULL)
 		return NULL;
-	memset(g, 0, sizeof(*g));
-	g->pool = pool;
-	g->spec = *spec;
-	g->params = merge_spec_params(spec);
-	if (g->params == NULL || spec->n_formats > (int)ARRAY_LEN(g->formats)) {
-		mem_free(g->params);
-		mem_free(g);
+	HASH_ADD_KEYPTR(hh, merging.groups, g->key, g->key_len, g);
+	if (g->hh.tbl == NULL) {
+		block_put(g, g->size);
 		return NULL;
 	}
-	if (spec->n_formats > 0)
-		memcpy(g->formats, spec->formats, (size_t)spec->n_formats * sizeof(g->formats[0]));
-	g->spec.formats = g->formats;
-	g->spec.params = g->params;
 	spec->settings = NULL;
 	spec->shape_arg = NULL;
 	spec->own = NULL;
-	g->key_len = key->len;
-	memcpy(g->key, key->data, key->len);
-	HASH_ADD_KEYPTR(hh, merging.groups, g->key, g->key_len, g);
-	if (g->hh.tbl != NULL)
-		return g;
-	merge_spec_free(&g->spec);
-	mem_free(g->params);
-	mem_free(g);
-	return NULL;
+	return g;
 }
 
 static void group_drop_if_empty(struct group *g)
@@ -88,11 +99,17 @@ static void group_drop_if_empty(struct group *g)
 		return;
 	HASH_DEL(merging.groups, g);
 	merge_spec_free(&g->spec);
-	mem_free(g->params);
-	mem_free(g);
+	block_put(g, g->size);
 }
 
 /* --- items --- */
+
+static void item_free(struct merge_item *i)
+{
+	buf_free(&i->values);
+	i->magic = 0;
+	block_put(i, sizeof(*i));
+}
 
 static void item_end(struct merge_item *i, const struct pg_error *err)
 {
@@ -100,9 +117,7 @@ static void item_end(struct merge_item *i, const struct pg_error *err)
 	void *arg = i->arg;
 
 	CHECK_ITEM(i);
-	buf_free(&i->values);
-	i->magic = 0;
-	mem_free(i);
+	item_free(i);
 	ops->done(arg, err);
 }
 
@@ -110,7 +125,7 @@ struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct me
 	struct buf *values, int n_values, int n, const struct merge_ops *ops, void *arg)
 {
 	struct group *g = buf_failed(key) || buf_failed(values) ? NULL : group_get(pool, key, spec);
-	struct merge_item *i = g != NULL ? mem_zalloc(sizeof(*i)) : NULL;
+	struct merge_item *i = g != NULL ? block_zget(sizeof(*i)) : NULL;
 
 	merge_spec_free(spec);
 	if (i == NULL) {
@@ -208,7 +223,7 @@ static void leave_batch(struct merge_item *i)
 		}
 	}
 	b->magic = 0;
-	mem_free(b);
+	block_put(b, sizeof(*b));
 }
 
 /* Cut off, and its turn has not come. */
@@ -229,7 +244,7 @@ static void leave_piece(struct merge_item *i)
 	if (--b->n_items > 0)
 		return;
 	LL_DELETE(b->group->pieces, b);
-	mem_free(b);
+	block_put(b, sizeof(*b));
 }
 
 bool merge_drop(struct merge_item *i)
@@ -247,9 +262,7 @@ bool merge_drop(struct merge_item *i)
 	} else {
 		DL_DELETE(g->waiting, i);
 	}
-	buf_free(&i->values);
-	i->magic = 0;
-	mem_free(i);
+	item_free(i);
 	group_drop_if_empty(g);
 	return true;
 }
@@ -297,13 +310,13 @@ static void take_next(struct batch *b)
 		DL_DELETE(piece->items, i);
 		batch_add(b, i);
 	}
-	mem_free(piece);
+	block_put(piece, sizeof(*piece));
 }
 
 /* What has gathered, up to the bounds. */
 static struct batch *gather(struct group *g)
 {
-	struct batch *b = mem_zalloc(sizeof(*b));
+	struct batch *b = block_zget(sizeof(*b));
 
 	if (b == NULL)
 		return NULL;
@@ -325,7 +338,7 @@ static void ungather(struct batch *b)
 		i->batch = NULL;
 		DL_PREPEND(g->waiting, i);
 	}
-	mem_free(b);
+	block_put(b, sizeof(*b));
 }
 
 static void on_row(void *arg, const uint8_t *body, size_t len)
@@ -379,7 +392,7 @@ static void batch_end(struct batch *b, const struct pg_error *err)
 		item_end(i, err);
 	}
 	b->magic = 0;
-	mem_free(b);
+	block_put(b, sizeof(*b));
 }
 
 /* There is no memory to send anything: nobody is left waiting for it. */
@@ -520,12 +533,17 @@ static usec_t on_tick(void *arg, usec_t now)
 
 bool merge_start(void)
 {
+	merging.nobody.key = (const uint8_t *)"";
+	HASH_ADD_KEYPTR(hh, merging.groups, merging.nobody.key, 0, &merging.nobody);
 	merging.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	return merging.tick != NULL;
+	return merging.tick != NULL && merging.nobody.hh.tbl != NULL;
 }
 
 void merge_stop(void)
 {
+	if (merging.nobody.hh.tbl != NULL)
+		HASH_DEL(merging.groups, &merging.nobody);
+	merging.nobody.hh.tbl = NULL;
 	loop_tick_free(&merging.tick);
 	merging.delays_expected = false;
 }

@@ -47,14 +47,11 @@ struct merge_statement {
 	bool direct;     /* it may be refused with an undefined function, and then goes as the spec has it */
 	const uint32_t *oids; /* static */
 	int n_params;
-	struct bind_param params[16];
 	struct buf bytes[5]; /* for values of params; they last until it is sent */
-	char small[5][MERGE_NUMBER_MAX];
 	const struct task_settings *settings; /* in force while it runs */
 	const struct buf *values; /* of the batch, each as int32 length and bytes; valid during fill() */
 	int n_values;
 	int n_formats;
-	int16_t formats[MERGE_COLUMNS_MAX];
 	uint64_t kind; /* task_spec.kind */
 	uint8_t together; /* task_spec.together */
 	/* In: it is of one request, and is to run on a connection of the engine's own. */
@@ -63,6 +60,10 @@ struct merge_statement {
 	bool risky;   /* any refusal may be the fault of the shape: without it, it goes as the spec has it */
 	void *flight; /* for row() and end(); NULL: they are not called */
 	struct batch *batch; /* for merge_refill() */
+	/* What is not used of these is not set. */
+	int16_t formats[MERGE_COLUMNS_MAX];
+	struct bind_param params[16];
+	char small[5][MERGE_NUMBER_MAX];
 };
 
 /* What makes another statement of a batch that means the same. */
@@ -117,8 +118,9 @@ struct merge_own *merge_own_new(void); /* NULL: memory */
 void merge_own_free(struct merge_own **p);
 
 void merge_spec_free(struct merge_spec *spec); /* what merge_add() has not taken */
-/* Its parameters and their bytes, in one piece of memory. NULL: memory. */
-struct bind_param *merge_spec_params(const struct merge_spec *spec);
+/* Its parameters with their bytes behind them, and how much memory that is. */
+size_t merge_spec_size(const struct merge_spec *spec);
+void merge_spec_put(const struct merge_spec *spec, struct bind_param *p);
 
 /*
  * Adds a request to the group with this key (which must hold everything that makes statements

@@ -28,7 +28,7 @@ static void item_again(struct merge_item *i)
 static bool cut(struct batch *b)
 {
 	struct group *g = b->group;
-	struct batch *second = mem_zalloc(sizeof(*second));
+	struct batch *second = block_zget(sizeof(*second));
 	struct merge_item *i;
 	int half = b->n_items / 2;
 

@@ -66,10 +66,11 @@ struct group {
 	unsigned patient;   /* those that wait for a lock, beside the others */
 	unsigned held;      /* its items are being told: it stays */
 	struct merge_spec spec;
-	struct bind_param *params; /* copies, with their bytes behind them */
 	int16_t formats[MERGE_COLUMNS_MAX];
+	size_t size; /* with its key and parameters */
 	size_t key_len;
-	uint8_t key[];
+	const uint8_t *key;         /* behind its parameters */
+	struct bind_param params[]; /* copies, with their bytes behind them */
 };
 
 /* merge.c: what a batch hears of its statement. */

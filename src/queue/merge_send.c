@@ -146,18 +146,21 @@ static bool make_own(struct batch *b)
 	return ok;
 }
 
+static void begin(struct merge_statement *st, const struct group *g)
+{
+	memset(st, 0, offsetof(struct merge_statement, formats));
+	st->oids = g->spec.oids;
+	st->n_params = g->spec.n_params;
+	st->n_formats = g->spec.n_formats;
+	st->settings = g->spec.settings;
+	st->kind = g->spec.kind;
+}
+
 /* The statement of the batch, as it is now: submitted, or in the place of the one that it had. */
 static bool make(struct batch *b, bool lone)
 {
 	struct group *g = b->group;
-	struct merge_statement st = {.text = BUF_INIT,
-		.oids = g->spec.oids,
-		.n_params = g->spec.n_params,
-		.n_formats = g->spec.n_formats,
-		.settings = g->spec.settings,
-		.kind = g->spec.kind,
-		.may_be_lone = lone,
-		.bytes = {BUF_INIT, BUF_INIT, BUF_INIT, BUF_INIT, BUF_INIT}};
+	struct merge_statement st;
 	struct task_spec spec = {.ops = &merge_batch_ops,
 		.arg = b,
 		.settings = g->spec.settings,
@@ -172,6 +175,8 @@ static bool make(struct batch *b, bool lone)
 
 	if ((size_t)g->spec.n_params > ARRAY_LEN(st.params))
 		return false;
+	begin(&st, g);
+	st.may_be_lone = lone;
 	memcpy(st.formats, g->formats, sizeof(st.formats));
 	memcpy(st.params, g->params, (size_t)g->spec.n_params * sizeof(st.params[0]));
 	if (g->spec.array_param >= 0) {

@@ -38,18 +38,20 @@ void merge_spec_free(struct merge_spec *spec)
 	spec->shape_arg = NULL;
 }
 
-struct bind_param *merge_spec_params(const struct merge_spec *spec)
+size_t merge_spec_size(const struct merge_spec *spec)
 {
-	size_t n = (size_t)spec->n_params, bytes = 0;
-	struct bind_param *p;
-	uint8_t *at;
+	size_t size = (size_t)spec->n_params * sizeof(struct bind_param);
 
-	for (size_t i = 0; i < n; i++)
-		bytes += spec->params[i].len > 0 ? (size_t)spec->params[i].len : 0;
-	p = mem_alloc(n * sizeof(*p) + bytes + 1);
-	if (p == NULL)
-		return NULL;
-	at = (uint8_t *)(p + n);
+	for (int i = 0; i < spec->n_params; i++)
+		size += spec->params[i].len > 0 ? (size_t)spec->params[i].len : 0;
+	return size;
+}
+
+void merge_spec_put(const struct merge_spec *spec, struct bind_param *p)
+{
+	size_t n = (size_t)spec->n_params;
+	uint8_t *at = (uint8_t *)(p + n);
+
 	for (size_t i = 0; i < n; i++) {
 		p[i] = spec->params[i];
 		if (p[i].len > 0) {
@@ -58,5 +60,4 @@ struct bind_param *merge_spec_params(const struct merge_spec *spec)
 			at += p[i].len;
 		}
 	}
-	return p;
 }

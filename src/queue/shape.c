@@ -28,14 +28,14 @@ struct shape {
 
 static struct shape *shape_new(struct qdb *db, struct pool *pool, const char *queue)
 {
-	struct shape *s = mem_zalloc(sizeof(*s));
+	struct shape *s = block_zget(sizeof(*s));
 
 	if (s == NULL)
 		return NULL;
 	s->pool = pool;
 	s->head = head_ref(db, queue);
 	if (s->head == NULL) {
-		mem_free(s);
+		block_put(s, sizeof(*s));
 		return NULL;
 	}
 	return s;
@@ -51,7 +51,7 @@ static void shape_free(void *arg)
 		head_unref(s->head);
 	if (s->lone != NULL)
 		head_unref(s->lone);
-	mem_free(s);
+	block_put(s, sizeof(*s));
 }
 
 /* The number was right once: forget it, and ask again when it is used. */
@@ -174,7 +174,9 @@ static struct event event_read(const uint8_t *body, size_t len, int behind)
 	int n = wire_row_begin(&row, body, len);
 	int64_t priority;
 
-	for (int i = 0; i < n - behind; i++) {
+	for (int i = 0; i < n - behind - 3; i++)
+		(void)wire_row_next(&row);
+	for (int i = 0; i < 3 && i < n - behind; i++) {
 		last[0] = last[1];
 		last[1] = last[2];
 		last[2] = wire_row_next(&row);
@@ -247,12 +249,12 @@ static bool fill_handoff(struct shape *s, struct merge_statement *st, int64_t nu
 	int64_t priority;
 	struct handing *h;
 
-	if (!priority_of(&st->params[2], &priority) || (h = mem_zalloc(sizeof(*h))) == NULL)
+	if (!priority_of(&st->params[2], &priority) || (h = block_zget(sizeof(*h))) == NULL)
 		return false;
 	h->handoff = handoff_begin(
 		s->head->db, s->pool, s->head->name, st->n_values / handoffs[s->push].values, st);
 	if (h->handoff == NULL) {
-		mem_free(h);
+		block_put(h, sizeof(*h));
 		return false;
 	}
 	h->flight = flight_of_push(s->head);
@@ -316,7 +318,7 @@ static void push_ended(void *arg, const struct pg_error *err)
 {
 	struct handing h = *(struct handing *)arg;
 
-	mem_free(arg);
+	block_put(arg, sizeof(h));
 	if (h.flight != NULL)
 		flight_end(h.flight, err == NULL);
 	handoff_end(h.handoff, err);
@@ -342,7 +344,7 @@ const struct merge_shape head_push = {.fill = fill_push,
 
 struct shape *shape_done(struct qdb *db, struct pool *pool, int number)
 {
-	struct shape *s = mem_zalloc(sizeof(*s));
+	struct shape *s = block_zget(sizeof(*s));
 
 	CHECK_QDB(db);
 	if (s == NULL)

@@ -32,7 +32,14 @@ static bool text_of(const struct qvalue *v, const struct bind_values *b, struct 
 struct queues {
 	int n;
 	char (*list)[QSTMT_QUEUE_MAX + 1];
+	char one[1][QSTMT_QUEUE_MAX + 1]; /* that is the list, of a statement with one queue */
 };
+
+static void queues_free(struct queues *names)
+{
+	if (names->list != names->one)
+		mem_free(names->list);
+}
 
 /* Where the jobs are from that this connection holds; each queue once in a row. */
 struct of_jobs {
@@ -73,7 +80,8 @@ static bool queues_read(
 	struct of_jobs jobs = {.qc = qc, .names = ret};
 	struct buf text = BUF_INIT;
 
-	*ret = (struct queues){.list = mem_alloc((size_t)n * sizeof(ret->list[0]) + 1)};
+	ret->n = 0;
+	ret->list = n == 1 ? ret->one : mem_alloc((size_t)n * sizeof(ret->list[0]) + 1);
 	if (ret->list == NULL)
 		return false;
 	for (int i = 0; n == 0 && qc != NULL && i < qstmt_count(q, QARG_JOB); i++)
@@ -85,7 +93,7 @@ static bool queues_read(
 	}
 	buf_free(&text);
 	if (jobs.failed)
-		mem_free(ret->list);
+		queues_free(ret);
 	return !jobs.failed;
 }
 
@@ -190,7 +198,7 @@ static enum types of_queues(struct qclient *qc, const struct qstmt *q,
 			    deferred_answered)
 			    ? TYPES_ASKED
 			    : TYPES_ERROR;
-	mem_free(names.list);
+	queues_free(&names);
 	return t;
 }
 
@@ -309,5 +317,5 @@ void types_forget(struct qdb *db, const struct qstmt *q, const struct bind_value
 		return;
 	for (int i = 0; i < names.n; i++)
 		head_forget(db, names.list[i]);
-	mem_free(names.list);
+	queues_free(&names);
 }

@@ -113,7 +113,7 @@ static void waiter_free(struct waiter *w)
 	mem_free(w->taken);
 	mem_free(w->formats);
 	w->magic = 0;
-	mem_free(w);
+	block_put(w, sizeof(*w));
 }
 
 /* It was woken and does not ask any more: the next one does in its place. */
@@ -773,7 +773,7 @@ bool waiter_start(
 		.leave = waiter_end,
 		.answer = end_empty,
 		.stat = stat_waiter};
-	struct waiter *w = mem_zalloc(sizeof(*w));
+	struct waiter *w = block_zget(sizeof(*w));
 
 	CHECK_TAKER(t);
 	if (w == NULL)
@@ -781,7 +781,7 @@ bool waiter_start(
 	if (bind->n_formats > 0) {
 		w->formats = mem_dup(bind->formats, (size_t)bind->n_formats * sizeof(*w->formats));
 		if (w->formats == NULL) {
-			mem_free(w);
+			block_put(w, sizeof(*w));
 			return false;
 		}
 		w->n_formats = bind->n_formats;

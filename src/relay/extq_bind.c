@@ -27,58 +27,87 @@ static int bind_names(const struct wire_msg *m, const char **portal, const char 
 	return 1;
 }
 
-static bool read_formats(struct wire_reader *r, int16_t **ret, int *ret_n)
-{
-	int n = (uint16_t)wire_get_i16(r);
+/* What stands behind the names. */
+struct values {
+	const uint8_t *data;
+	size_t len;
+	int n;
+};
 
-	if (r->failed || wire_left(r) < (size_t)n * 2)
-		return false;
-	*ret = mem_alloc((size_t)n * sizeof(int16_t) + 1);
-	if (*ret == NULL)
-		return false;
-	for (int i = 0; i < n; i++)
-		(*ret)[i] = wire_get_i16(r);
-	*ret_n = n;
-	return true;
+/* How many there are, for which a portal has to have room. */
+static bool count_values(const struct wire_msg *m, const char *stmt, struct values *ret)
+{
+	struct wire_reader r;
+	size_t n_formats;
+
+	ret->data = (const uint8_t *)stmt + strlen(stmt) + 1;
+	ret->len = (size_t)(m->body + m->have - ret->data);
+	wire_reader_init(&r, ret->data, ret->len);
+	n_formats = (uint16_t)wire_get_i16(&r);
+	(void)wire_get_bytes(&r, 2 * n_formats);
+	ret->n = (uint16_t)wire_get_i16(&r);
+	return !r.failed && wire_left(&r) / 4 >= (size_t)ret->n &&
+	       (n_formats <= 1 || n_formats == (size_t)ret->n);
 }
 
-/* The values, in a copy that the portal owns. */
-static bool read_values(struct portal *p, const struct wire_msg *m, const char *stmt)
+/* In their place, as numbers of this machine. What is before them has been read, at least two bytes. */
+static int16_t *formats_in_place(struct wire_reader *r, int *ret_n)
 {
-	const uint8_t *start = (const uint8_t *)stmt + strlen(stmt) + 1;
-	size_t len = (size_t)(m->body + m->have - start);
-	int16_t *formats = NULL;
-	int n_formats, n;
+	int n = (uint16_t)wire_get_i16(r);
+	const uint8_t *bytes = wire_get_bytes(r, 2 * (size_t)n);
+	int16_t *ret;
+
+	if (bytes == NULL || r->failed)
+		return NULL;
+	ret = (int16_t *)(uintptr_t)((uintptr_t)bytes & ~(uintptr_t)1);
+	for (int i = 0; i < n; i++)
+		ret[i] = (int16_t)(bytes[2 * i] << 8 | bytes[2 * i + 1]);
+	*ret_n = n;
+	return ret;
+}
+
+/* One piece of memory: the portal with its name, its parameters, and the copy of the values to which they point. */
+static struct portal *portal_new(const char *name, const struct values *v)
+{
+	size_t align = _Alignof(struct bind_param), head = sizeof(struct portal) + strlen(name) + 1;
+	size_t params = (head + align - 1) / align * align;
+	size_t bind = params + (size_t)v->n * sizeof(struct bind_param), size = bind + v->len;
+	struct portal *p = block_get(size);
+
+	if (p == NULL)
+		return NULL;
+	memset(p, 0, sizeof(*p));
+	p->size = size;
+	memcpy(p->name, name, strlen(name) + 1);
+	p->params = (struct bind_param *)(void *)((uint8_t *)p + params);
+	p->n_params = v->n;
+	memcpy((uint8_t *)p + bind, v->data, v->len);
+	return p;
+}
+
+static bool read_values(struct portal *p, const struct values *v)
+{
 	struct wire_reader r;
-	bool ok = false;
+	const uint8_t *formats;
+	int n_formats;
 
-	p->bind = mem_dup(start, len);
-	if (p->bind == NULL)
-		return false;
-	wire_reader_init(&r, p->bind, len);
-	if (!read_formats(&r, &formats, &n_formats))
-		return false;
-	n = (uint16_t)wire_get_i16(&r);
-	if (wire_left(&r) / 4 < (size_t)n || (n_formats > 1 && n_formats != n))
-		goto out;
-	p->params = mem_zalloc((size_t)n * sizeof(*p->params) + 1);
-	if (p->params == NULL)
-		goto out;
-	p->n_params = n;
-	for (int i = 0; i < n; i++) {
+	wire_reader_init(&r, (const uint8_t *)(p->params + v->n), v->len);
+	n_formats = (uint16_t)wire_get_i16(&r);
+	formats = wire_get_bytes(&r, 2 * (size_t)n_formats);
+	(void)wire_get_i16(&r);
+	for (int i = 0; i < v->n; i++) {
 		struct bind_param *bp = &p->params[i];
+		const uint8_t *f = formats + (n_formats == 1 ? 0 : 2 * i);
 
-		bp->len = wire_get_i32(&r);
-		bp->format = n_formats == 0 ? 0 : formats[n_formats == 1 ? 0 : i];
+		*bp = (struct bind_param){.len = wire_get_i32(&r),
+			.format = (int16_t)(n_formats == 0 ? 0 : f[0] << 8 | f[1])};
 		if (bp->len >= 0)
 			bp->data = wire_get_bytes(&r, (size_t)bp->len);
 		if (bp->len < -1)
-			goto out;
+			return false;
 	}
-	ok = read_formats(&r, &p->formats, &p->n_formats) && wire_done(&r);
-out:
-	mem_free(formats);
-	return ok;
+	p->formats = formats_in_place(&r, &p->n_formats);
+	return p->formats != NULL && wire_done(&r);
 }
 
 /* Does the server hold portals of the client's, or may it soon? */
@@ -143,6 +172,7 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 {
 	struct portal *old = portal_find(c, portal), *p;
 	struct stmt_shape shape = {0};
+	struct values values;
 	enum step step;
 
 	if (!wire_complete(m)) {
@@ -158,14 +188,15 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 		return step;
 	if (old != NULL && portal[0] != '\0')
 		return extq_refuse(c, "42P03", "cursor \"%s\" already exists", portal);
-	p = mem_zalloc(sizeof(*p) + strlen(portal) + 1);
+	if (!count_values(m, stmt, &values))
+		return client_bad_message(c, m);
+	p = portal_new(portal, &values);
 	if (p == NULL) {
 		client_out_of_memory(c);
 		return STEP_END;
 	}
-	memcpy(p->name, portal, strlen(portal) + 1);
 	p->stmt = lstmt_ref(l);
-	if (!read_values(p, m, stmt)) {
+	if (!read_values(p, &values)) {
 		portal_free(&p);
 		return client_bad_message(c, m);
 	}

@@ -198,7 +198,7 @@ static bool is_first(const struct client *c)
 void local_exec_init(struct exec *x, struct client *c, struct lstmt *l, bool simple)
 {
 	CHECK_CLIENT(c);
-	memset(x, 0, sizeof(*x));
+	memset(x, 0, offsetof(struct exec, err)); /* which is filled with EXEC_ERROR */
 	x->client = c;
 	x->stmt = l->stmt;
 	x->first = is_first(c);

@@ -28,11 +28,8 @@ void portal_free(struct portal **pp)
 
 	*pp = NULL;
 	lstmt_drop(&p->stmt);
-	mem_free(p->bind);
-	mem_free(p->params);
-	mem_free(p->formats);
 	buf_free(&p->rows);
-	mem_free(p);
+	block_put(p, p->size);
 }
 
 void portal_drop(struct client *c, struct portal *p)

@@ -6,31 +6,59 @@
 #include "pool/reading.h"
 #include "task_int.h"
 
-static uint64_t last_seq;
+static struct {
+	uint64_t last_seq;
+	struct task_settings *
+		settings; /* of the client that asked last: those of others are the same nearly always */
+} tasks;
 
 /* --- settings --- */
 
 struct task_settings {
+	unsigned refs;
 	struct vars vars;
 	struct istr *extra;
 };
 
-struct task_settings *task_settings_of(const struct client *c)
+static struct task_settings *settings_new(void)
 {
 	struct task_settings *s = mem_zalloc(sizeof(*s));
 
+	if (s != NULL)
+		s->refs = 1;
+	return s;
+}
+
+static bool are_settings_of(const struct task_settings *s, const struct client *c)
+{
+	for (int i = 0; i < VAR_COUNT; i++)
+		if (i != VAR_APPLICATION_NAME && s->vars.v[i] != c->vars.v[i])
+			return false;
+	return s->extra == c->extra;
+}
+
+struct task_settings *task_settings_of(const struct client *c)
+{
+	struct task_settings *s = tasks.settings;
+
 	CHECK_CLIENT(c);
-	if (s == NULL)
-		return NULL;
-	vars_copy_missing(&s->vars, &c->vars);
-	istr_drop(&s->vars.v[VAR_APPLICATION_NAME]);
-	s->extra = istr_ref(c->extra);
+	if (s == NULL || !are_settings_of(s, c)) {
+		s = settings_new();
+		if (s == NULL)
+			return NULL;
+		vars_copy_missing(&s->vars, &c->vars);
+		istr_drop(&s->vars.v[VAR_APPLICATION_NAME]);
+		s->extra = istr_ref(c->extra);
+		task_settings_free(&tasks.settings);
+		tasks.settings = s;
+	}
+	s->refs++;
 	return s;
 }
 
 struct task_settings *task_settings_of_pool(const struct pool *p)
 {
-	struct task_settings *s = mem_zalloc(sizeof(*s));
+	struct task_settings *s = settings_new();
 
 	CHECK_POOL(p);
 	if (s == NULL)
@@ -58,7 +86,7 @@ void task_settings_free(struct task_settings **p)
 	struct task_settings *s = *p;
 
 	*p = NULL;
-	if (s == NULL)
+	if (s == NULL || --s->refs > 0)
 		return;
 	vars_clear(&s->vars);
 	istr_drop(&s->extra);
@@ -116,7 +144,7 @@ static void put_how(struct task *t, const struct task_spec *spec)
 
 struct task *task_submit(struct pool *p, const struct task_spec *spec)
 {
-	struct task *t = !pool_all.ends ? mem_alloc(sizeof(*t)) : NULL;
+	struct task *t = !pool_all.ends ? block_get(sizeof(*t)) : NULL;
 
 	CHECK_POOL(p);
 	INVARIANT(spec->ops != NULL && (spec->sql != NULL || spec->text != NULL),
@@ -138,7 +166,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	t->session = spec->session;
 	t->time = spec->time;
 	t->since = loop_now();
-	t->seq = ++last_seq;
+	t->seq = ++tasks.last_seq;
 	if (spec->script) {
 		t->script = mem_strdup(spec->sql);
 	} else {
@@ -545,7 +573,7 @@ static struct task *first_to_fail(
 
 void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until, bool has_engine)
 {
-	uint64_t last = last_seq;
+	uint64_t last = tasks.last_seq;
 	struct task *t;
 
 	CHECK_POOL(p);

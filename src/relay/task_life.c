@@ -2,6 +2,8 @@
  * What happens to each task, alone or with others: it is about to start, has an error, ends. Knows nothing of how it is
  * sent.
  */
+#include <string.h>
+
 #include "task_int.h"
 
 void task_end_events(struct task *t, bool committed)
@@ -58,13 +60,12 @@ void task_free(struct task *t)
 	vars_clear(&t->vars);
 	istr_drop(&t->extra);
 	t->magic = 0;
-	mem_free(t);
+	block_put(t, sizeof(*t));
 }
 
 #define MESSAGES_SIZE                                                                              \
 	64 /* of a Bind without its values, an Execute, and a Sync or Parse behind them, nearly */
 
-/* Nearly: what is missing is made room for. */
 static size_t size_of_values(const struct task_spec *spec)
 {
 	size_t size = 6 + 6 * (size_t)spec->n_params + 2 * (size_t)spec->n_formats;
@@ -74,19 +75,41 @@ static size_t size_of_values(const struct task_spec *spec)
 	return size;
 }
 
+static uint8_t *put_i16(uint8_t *to, int v)
+{
+	to[0] = (uint8_t)((unsigned)v >> 8);
+	to[1] = (uint8_t)v;
+	return to + 2;
+}
+
 /* The Bind message behind the names. */
 void task_put_values(struct buf *b, const struct task_spec *spec)
 {
-	buf_reserve(b, size_of_values(spec));
-	build_i16(b, spec->n_params);
+	size_t size = size_of_values(spec);
+	uint8_t *to;
+
+	buf_reserve(b, size);
+	if (buf_failed(b))
+		return;
+	to = put_i16(b->data + b->len, spec->n_params);
 	for (int i = 0; i < spec->n_params; i++)
-		build_i16(b, spec->params[i].format);
-	build_i16(b, spec->n_params);
-	for (int i = 0; i < spec->n_params; i++)
-		build_row_value(b, spec->params[i].data, spec->params[i].len);
-	build_i16(b, spec->n_formats);
+		to = put_i16(to, spec->params[i].format);
+	to = put_i16(to, spec->n_params);
+	for (int i = 0; i < spec->n_params; i++) {
+		const struct bind_param *p = &spec->params[i];
+
+		build_store_i32(to, p->len);
+		to += 4;
+		if (p->len <= 0)
+			continue;
+		memcpy(to, p->data, (size_t)p->len);
+		to += p->len;
+	}
+	to = put_i16(to, spec->n_formats);
 	for (int i = 0; i < spec->n_formats; i++)
-		build_i16(b, spec->formats[i]);
+		to = put_i16(to, spec->formats[i]);
+	b->len += size;
+	ASSERT(to == b->data + b->len);
 }
 
 bool task_put_execute(struct server *s, struct buf *b, const char *name, const struct buf *values,

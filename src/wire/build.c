@@ -64,9 +64,12 @@ void build_u8(struct buf *b, uint8_t v)
 
 void build_i16(struct buf *b, int v)
 {
-	uint8_t p[2] = {(uint8_t)((unsigned)v >> 8), (uint8_t)v};
-
-	buf_put(b, p, sizeof(p));
+	if (b->cap - b->len < 2)
+		buf_reserve(b, 2);
+	if (buf_failed(b))
+		return;
+	b->data[b->len++] = (uint8_t)((unsigned)v >> 8);
+	b->data[b->len++] = (uint8_t)v;
 }
 
 void build_i32(struct buf *b, int64_t v)
@@ -229,7 +232,8 @@ void build_row_description(
 			format = formats[0];
 		else if (i < n_formats)
 			format = formats[i];
-		buf_reserve(b, (size_t)(n - i) * FIELD_SIZE + len);
+		if (b->cap - b->len < len + FIELD_FIXED)
+			buf_reserve(b, (size_t)(n - i) * FIELD_SIZE + len);
 		if (buf_failed(b))
 			break;
 		p = b->data + b->len;

@@ -161,11 +161,66 @@ static void test_slab_fails(void **state)
 	slab_free(&s);
 }
 
+/* What was given back is there for the next one of its size, and of no other. */
+static void test_blocks(void **state)
+{
+	uint8_t *p = block_get(100), *q, *big;
+
+	(void)state;
+	assert_non_null(p);
+	memset(p, 7, 100);
+	block_put(p, 100);
+	q = block_get(200);
+	assert_ptr_not_equal(q, p);
+	block_put(q, 200);
+	q = block_zget(90);
+	assert_ptr_equal(q, p);
+	for (int i = 0; i < 90; i++)
+		assert_int_equal(q[i], 0);
+	big = block_zget(BLOCK_MAX + 1);
+	assert_non_null(big);
+	assert_int_equal(big[BLOCK_MAX], 0);
+	block_put(big, BLOCK_MAX + 1);
+	block_put(q, 90);
+	block_put(NULL, 90);
+}
+
+/* No more than some of a size are kept. */
+static void test_blocks_that_are_many(void **state)
+{
+	void *p[100];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(p); i++)
+		assert_non_null(p[i] = block_get(BLOCK_MAX));
+	for (size_t i = 0; i < ARRAY_LEN(p); i++)
+		block_put(p[i], BLOCK_MAX);
+}
+
+static void test_block_fails(void **state)
+{
+	void *p;
+
+	(void)state;
+	mem_fail_after(1);
+	assert_null(block_get(3000));
+	p = block_get(3000);
+	assert_non_null(p);
+	block_put(p, 3000);
+	mem_fail_after(1); /* one that would have been there */
+	assert_null(block_zget(3000));
+	mem_fail_after(1);
+	assert_null(block_get(BLOCK_MAX + 1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_allocations),
 		cmocka_unit_test(test_nth_fails_once),
+		cmocka_unit_test(test_blocks),
+		cmocka_unit_test(test_blocks_that_are_many),
+		cmocka_unit_test(test_block_fails),
 		cmocka_unit_test(test_slab),
 		cmocka_unit_test(test_slab_sizes),
 		cmocka_unit_test(test_slab_fails),
