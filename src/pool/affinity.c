@@ -14,6 +14,10 @@
  * several, of a thousand that are rare each keeps to its one. Nobody waits for a server that a
  * client has, or whose statement takes long.
  *
+ * While one task comes after the other and none beside it, all of them are better off on one server, whose memory is
+ * in the caches of a processor still: of those where its kind has been each gets the one that was used last, and where
+ * kinds are few it comes to know that one.
+ *
  * Entry points: affinity_* in pool_int.h.
  */
 #include "pool/rooms.h"
@@ -32,14 +36,17 @@
 #define TOO_LONG       4 /* times the usual: what runs for longer is not waited for */
 #define PATIENCE       4 /* of one task, in such times */
 #define SPOILT         USEC_SEC
+#define APART_MAX      64 /* tasks one after the other, elsewhere than the others are */
 #define NEW_WAITS      (500 * USEC_MSEC) /* of one whose kind is nowhere */
 
 struct affinity {
 	UT_hash_handle hh;
 	uint64_t kind;
-	usec_t waited; /* its tasks in sum, of late, since it got its last server */
-	usec_t halved; /* when `waited` was last */
-	usec_t alone;  /* until then its tasks share no transaction */
+	usec_t usual;   /* what one of its tasks takes, of late */
+	usec_t waited;  /* its tasks in sum, of late, since it got its last server */
+	usec_t halved;  /* when `waited` was last */
+	usec_t alone;   /* until then its tasks share no transaction */
+	unsigned apart; /* so many of its tasks in a row ran alone, and not where others had */
 	unsigned n;
 	struct server *server[AFFINITIES_MAX]; /* the last one used first */
 };
@@ -115,7 +122,7 @@ static void settle(struct pool *p, struct affinity *h, uint64_t kind, struct ser
 		h->server[--h->n]->n_kinds--;
 	h->server[h->n] = s;
 	to_front(h, h->n++);
-	h->waited = 0;
+	h->waited = h->apart = 0;
 	h->halved = now;
 	s->n_kinds++;
 }
@@ -162,6 +169,22 @@ static unsigned count(const struct task *leader, unsigned *firsts)
 	return n;
 }
 
+static void note_usual(const struct task *t, unsigned n, usec_t time)
+{
+	struct affinity *h = n == 1 ? find(t->pool, t->kind) : NULL;
+
+	if (h != NULL)
+		fade(&h->usual, time);
+}
+
+usec_t task_usual_time(const struct pool *p, uint64_t kind)
+{
+	const struct affinity *h = find(p, kind);
+
+	CHECK_POOL(p);
+	return h != NULL ? h->usual : 0;
+}
+
 void affinity_took(const struct task *leader, usec_t time)
 {
 	struct pool *p = leader->pool;
@@ -171,6 +194,8 @@ void affinity_took(const struct task *leader, usec_t time)
 	CHECK_TASK(leader);
 	if (leader->kind == 0)
 		return;
+	if (firsts == 0)
+		note_usual(leader, n, time);
 	if (firsts == 0)
 		fade(&p->later_call, time / n);
 	else if (time > others)
@@ -272,15 +297,40 @@ static void add_waited(struct affinity *h, usec_t waited, usec_t now)
 	h->halved = now;
 }
 
-/* A free one where such a task has been. */
-static struct server *known(struct affinity *h, bool engine)
+/* Nothing runs or waits but this one task. */
+static bool is_quiet(const struct pool *p)
 {
-	for (unsigned i = 0; h != NULL && i < h->n; i++)
-		if (is_free(h->server[i], engine)) {
-			to_front(h, i);
-			return h->server[0];
-		}
-	return NULL;
+	return p->servers[SERVER_TASK].head == NULL && p->n_tasks <= 1;
+}
+
+/* A free one where such a task has been. */
+static struct server *known(struct affinity *h, bool engine, bool quiet)
+{
+	unsigned n = h != NULL ? h->n : 0, at = n;
+
+	for (unsigned i = 0; i < n && (quiet || at == n); i++)
+		if (is_free(h->server[i], engine) &&
+			(at == n || h->server[i]->request_time > h->server[at]->request_time))
+			at = i;
+	if (at == n)
+		return NULL;
+	to_front(h, at);
+	return h->server[0];
+}
+
+/* The free one of the engine's own that was used last, of any kind. */
+static struct server *last_used(const struct pool *p)
+{
+	struct server *last = NULL, *s;
+	int left = LOOK_MAX;
+
+	DL_FOREACH (p->servers[SERVER_IDLE].head, s) {
+		if (left-- == 0)
+			break;
+		if (is_free(s, true) && (last == NULL || s->request_time > last->request_time))
+			last = s;
+	}
+	return last;
 }
 
 static struct server *first_on(struct task *t, struct affinity *h, struct server *s, usec_t now)
@@ -289,6 +339,35 @@ static struct server *first_on(struct task *t, struct affinity *h, struct server
 	if (s != NULL)
 		settle(t->pool, h, t->kind, s, now);
 	return s;
+}
+
+/* Where the others are, if its tasks have been alone for long and kinds are few. */
+static struct server *joined(struct task *t, struct affinity *h, usec_t now)
+{
+	struct server *s, *at = h->server[0];
+
+	if (h->n == AFFINITIES_MAX || HASH_COUNT(t->pool->affinities) > CROWD)
+		return NULL;
+	s = last_used(t->pool);
+	if (s == NULL || s->request_time <= at->request_time)
+		h->apart = 0;
+	else if (++h->apart == APART_MAX)
+		return first_on(t, h, s, now);
+	return NULL;
+}
+
+static struct server *known_engine(struct task *t, struct affinity *h, usec_t now)
+{
+	bool quiet = is_quiet(t->pool);
+	struct server *s = known(h, true, quiet), *other = NULL;
+
+	if (s == NULL || !quiet) {
+		if (h != NULL)
+			h->apart = 0;
+		return s;
+	}
+	other = joined(t, h, now);
+	return other != NULL ? other : s;
 }
 
 /* The engine's own with the fewest kinds, free or not. */
@@ -335,7 +414,7 @@ static bool choose_engine(
 	struct task *t, struct affinity *h, usec_t waited, usec_t now, struct server **ret)
 {
 	struct pool *p = t->pool;
-	struct server *s = known(h, true);
+	struct server *s = known_engine(t, h, now);
 
 	if (s != NULL) {
 		add_waited(h, waited, now);
@@ -417,14 +496,14 @@ struct server *affinity_choose(struct task *t, usec_t now)
 		h = find(p, t->kind);
 	}
 	/* where it is cheapest in the long run: one of the engine's own, even if it has not been there */
-	s = t->engine ? known(h, true) : NULL;
+	s = t->engine ? known_engine(t, h, now) : NULL;
 	if (s == NULL && t->engine && (s = emptiest(p, true)) != NULL) {
 		if (!knows_engine(h) || s->n_kinds < CROWD)
 			return first_on(t, h, s, now);
 		s = NULL;
 	}
 	if (s == NULL)
-		s = known(h, false);
+		s = known(h, false, false);
 	if (s != NULL) {
 		add_waited(h, waited, now);
 		return s;

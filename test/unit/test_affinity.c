@@ -352,6 +352,75 @@ static void test_nobody_is_given_what_others_wait_for(void **state)
 	assert_int_equal(server[1].n_kinds, 11);
 }
 
+/* Each verb of a queue came to a connection of its own when there were many; what then comes one after the other goes
+ * where the others are. */
+static void test_what_is_alone_goes_to_one(void **state)
+{
+	(void)state;
+	pool.engines.n = 3;
+	for (int i = 0; i < 3; i++)
+		server[i].use.engine = true;
+	for (int i = 0; i < 3; i++) {
+		becomes((i + 1) % 3, SERVER_TASK);
+		becomes((i + 2) % 3, SERVER_TASK);
+		assert_int_equal(gets_engine((uint64_t)i + 1), i);
+		becomes((i + 1) % 3, SERVER_IDLE);
+		becomes((i + 2) % 3, SERVER_IDLE);
+	}
+	for (int turn = 0; turn < 1000; turn++)
+		for (uint64_t kind = 1; kind <= 3; kind++) {
+			int i = gets_engine(kind);
+
+			assert_in_range(i, 0, 2);
+			now += USEC_MSEC;
+			becomes(i, SERVER_TASK);
+			becomes(i, SERVER_IDLE);
+			if (turn < 10) /* not at once */
+				assert_int_equal(i, (int)kind - 1);
+		}
+	assert_int_equal(gets_engine(1), gets_engine(2));
+	assert_int_equal(gets_engine(1), gets_engine(3));
+	assert_true(affinities() <= 5);
+}
+
+/* While others run, each keeps to its own. */
+static void test_what_is_not_alone_stays(void **state)
+{
+	(void)state;
+	pool.engines.n = 3;
+	for (int i = 0; i < 3; i++)
+		server[i].use.engine = true;
+	becomes(1, SERVER_TASK);
+	becomes(2, SERVER_TASK);
+	assert_int_equal(gets_engine(1), 0);
+	becomes(1, SERVER_IDLE);
+	becomes(0, SERVER_TASK);
+	assert_int_equal(gets_engine(2), 1);
+	becomes(0, SERVER_IDLE);
+	for (int turn = 0; turn < 1000; turn++)
+		for (int kind = 1; kind <= 2; kind++) {
+			assert_int_equal(gets_engine((uint64_t)kind), kind - 1);
+			now += USEC_MSEC;
+			becomes(kind - 1, SERVER_TASK);
+			becomes(kind - 1, SERVER_IDLE);
+		}
+	assert_int_equal(affinities(), 2);
+}
+
+static void test_what_a_kind_takes(void **state)
+{
+	(void)state;
+	assert_int_equal(task_usual_time(&pool, 7), 0);
+	assert_int_equal(gets(7), 0);
+	takes(7, true, 50 * USEC_MSEC); /* a first call says nothing */
+	assert_int_equal(task_usual_time(&pool, 7), 0);
+	takes(7, false, 4 * USEC_MSEC);
+	assert_int_equal(task_usual_time(&pool, 7), 4 * USEC_MSEC);
+	for (int i = 0; i < 100; i++)
+		takes(7, false, 1 * USEC_MSEC);
+	assert_in_range(task_usual_time(&pool, 7), 900, 1100);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -367,6 +436,9 @@ int main(void)
 		T(a_rare_kind_keeps_to_its_server),
 		T(kinds_are_spread),
 		T(a_server_that_is_gone),
+		T(what_is_alone_goes_to_one),
+		T(what_is_not_alone_stays),
+		T(what_a_kind_takes),
 		T(the_oldest_are_forgotten),
 		T(nobody_is_given_what_others_wait_for),
 	};
