@@ -1062,6 +1062,7 @@ qb_dialogues = \
 	test/scenario/queue/schema_old.dlg \
 	test/scenario/queue/serializable.dlg \
 	test/scenario/queue/serializable_alone.dlg \
+	test/scenario/queue/slow_commits.dlg \
 	test/scenario/queue/wait_timeout_merged.dlg \
 	test/scenario/relay/batch_ends_with_query.dlg \
 	test/scenario/relay/begin_is_late.dlg \

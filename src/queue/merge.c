@@ -13,6 +13,11 @@
 #define BESIDE_MAX   3              /* ... so many of which may be under way beside it */
 #define BESIDE_LOOK  (100 * USEC_MSEC)
 
+/* A commit that takes so long is the disk's, and others that are under way share it. So while they are few, nobody waits
+ * first for one and then for his own. */
+#define SLOW (2 * USEC_MSEC)
+#define FEW  8
+
 static struct {
 	struct group *groups;
 	struct group
@@ -36,9 +41,16 @@ static bool may_go_beside(const struct group *g)
 	       loop_now() - g->sent_at >= BESIDE_AFTER;
 }
 
+static bool may_share_commit(const struct group *g)
+{
+	return !g->spec.in_order && !g->spec.one_at_a_time && g->unsent == 0 && g->n_items <= FEW &&
+	       g->under_way < in_flight_limit(g) + BESIDE_MAX && g->spec.kind != 0 &&
+	       task_usual_time(g->pool, g->spec.kind) >= SLOW;
+}
+
 static bool may_run(const struct group *g)
 {
-	return g->under_way < in_flight_limit(g) || may_go_beside(g);
+	return g->under_way < in_flight_limit(g) || may_share_commit(g) || may_go_beside(g);
 }
 
 static bool run(struct group *g);
@@ -106,6 +118,8 @@ static void group_drop_if_empty(struct group *g)
 
 static void item_free(struct merge_item *i)
 {
+	INVARIANT(i->group->n_items > 0, "more requests end than there are");
+	i->group->n_items--;
 	buf_free(&i->values);
 	i->magic = 0;
 	block_put(i, sizeof(*i));
@@ -141,6 +155,7 @@ struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct me
 	*values = BUF_INIT;
 	i->n_values = n_values;
 	i->n = n;
+	g->n_items++;
 	DL_APPEND(g->waiting, i);
 	if (!may_run(g)) {
 		expect_delay(g);
