@@ -1138,13 +1138,16 @@ qb_dialogues = \
 	test/scenario/take/stream_by_number.dlg \
 	test/scenario/take/stream_counts.dlg \
 	test/scenario/take/stream_dies_with_rows.dlg \
+	test/scenario/take/stream_never_read.dlg \
 	test/scenario/take/stream_payload_changes.dlg \
 	test/scenario/take/stream_rests.dlg \
 	test/scenario/take/stream_said_in_vain.dlg \
 	test/scenario/take/stream_shown.dlg \
 	test/scenario/take/stream_shown_in_vain.dlg \
+	test/scenario/take/stream_shown_limited.dlg \
 	test/scenario/take/stream_shutdown.dlg \
 	test/scenario/take/stream_stops.dlg \
+	test/scenario/take/stream_unread.dlg \
 	test/scenario/take/stream_waits_for_more.dlg \
 	test/scenario/take/take_cancelled.dlg \
 	test/scenario/take/take_dies_with_rows.dlg \

@@ -164,8 +164,7 @@ void answer_tag(struct answer *a, const char *word, int64_t n); /* of the word a
 enum exec_verdict {
 	EXEC_REPLACE, /* x->replace is set */
 	EXEC_ANSWER,  /* x->answer is filled */
-	EXEC_PARK,    /* client_answer() or client_fail() will be called later, exactly once, unless the
-	               * client ends before (client_ended hook) */
+	EXEC_PARK,    /* client_answer() or client_fail() comes later, once, unless the client ends before */
 	EXEC_WAIT,    /* not yet: the statement is executed again after client_again(), from the start */
 	EXEC_ERROR,   /* x->err is filled */
 	EXEC_CLOSE,   /* the claimant closed the client */
@@ -226,6 +225,7 @@ struct interceptor {
 	/* The client asks to cancel its parked statement. The claimant calls client_fail(); client_refuse() of one that
 	 * waits to be executed. */
 	void (*cancel)(struct client *c);
+	void (*drained)(struct client *c); /* it has read what was queued for it. May be NULL */
 	/* May it go on in another process, where nothing is known of it? It is idle. NULL: it may. */
 	bool (*may_move)(struct client *c);
 	/* The text of a statement and its parameter types, from which stmt_new() makes the same. */
@@ -241,9 +241,10 @@ void intercept_register(const struct interceptor *i, bool console);
 
 /* Consumes the contents of a. */
 void client_answer(struct client *c, struct answer *a);
-/* Rows of the answer that follows, or an error in its place, go out before; they are taken out of a. false: not taken,
- * the client has asked for a number of rows. */
-bool client_answer_part(struct client *c, struct answer *a);
+/* Rows of the answer that follows, or an error in its place, go out before; they are taken out of a, whose n_rows have
+ * come. FULL: it has not read those before, no more until drained(). */
+enum part_taken { PART_REFUSED, PART_TAKEN, PART_FULL };
+enum part_taken client_answer_part(struct client *c, struct answer *a);
 void client_fail(struct client *c, const struct pg_error *err);
 /* For EXEC_WAIT. The client may also be executed again for reasons of the pool. */
 void client_again(struct client *c);
@@ -251,8 +252,7 @@ void client_again(struct client *c);
 void client_refuse(struct client *c, const struct pg_error *err);
 /* In execute() and shape_ready(): it is not the first time for this message, it had to wait. */
 bool client_repeats(const struct client *c);
-/* Before it is answered: so long it was given nothing to do because it wanted to wait. Not part of the time that its
- * query took. */
+/* Before it is answered: so long it wanted to wait, which is no part of the time that its query took. */
 void client_waited(struct client *c, usec_t time);
 /* An unchanged ParameterStatus, so that nothing on the way takes a waiting connection for dead. */
 void client_heartbeat(struct client *c);

@@ -37,7 +37,7 @@ struct transaction {
 struct parked {
 	struct lstmt *stmt;
 	struct portal *portal; /* in the extended protocol; NULL when it was closed meanwhile */
-	int32_t max_rows;
+	int32_t max_rows, shown; /* shown: rows that were sent before the answer */
 	bool simple;           /* in a simple query */
 	bool begun;            /* ... whose columns were sent, and some of its rows */
 };

@@ -29,6 +29,8 @@ struct park_kind {
 	struct taker *(*leave)(struct park *p);
 	/* Ends it with what it knows, which may be nothing: zero rows. */
 	void (*answer)(struct park *p);
+	/* Who waits has read what it was shown. Or NULL. */
+	void (*drained)(struct park *p);
 	void (*stat)(const struct park *p, struct queue_stat_waiter *st, struct buf *names);
 };
 

@@ -70,7 +70,7 @@ static void answer(struct taker *t, struct answer *a)
 	client_answer(of_taker(t)->client, a);
 }
 
-static bool part(struct taker *t, struct answer *a)
+static enum part_taken part(struct taker *t, struct answer *a)
 {
 	return client_answer_part(of_taker(t)->client, a);
 }

@@ -381,6 +381,15 @@ static void cancel(struct client *c)
 		deferred_cancel(qc);
 }
 
+static void drained(struct client *c)
+{
+	struct qclient *qc = qclient_find(c);
+	struct park *p = qc != NULL ? qc->taker.park : NULL;
+
+	if (p != NULL && p->kind->drained != NULL)
+		p->kind->drained(p);
+}
+
 static void client_ended(struct client *c, enum client_end how)
 {
 	struct qclient *qc = qclient_find(c);
@@ -465,6 +474,7 @@ static const struct interceptor interceptor = {
 	.task_event = wakes_task_event,
 	.task_event_end = wakes_task_end,
 	.cancel = cancel,
+	.drained = drained,
 	.may_move = may_move,
 	.stmt_text = stmt_text,
 	.client_ended = client_ended,

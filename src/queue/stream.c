@@ -8,6 +8,7 @@
  * times before it gets something, and pauses when it has looked in vain, twice as long each time.
  *
  * A large delivery is shown to its client while it comes: until its end it is nobody's, and an error may take its place.
+ * While the client does not read it the server is not read (rest()), for as long as its lease would last.
  *
  * Every wait ends through leave() (park.h). Entry points: stream_*.
  */
@@ -31,7 +32,8 @@
 #include "types.h"
 #include "wakes.h"
 
-#define PART_SIZE (16 * 1024) /* bytes of rows that do not wait for those behind them */
+#define PART_SIZE     (16 * 1024) /* bytes of rows that do not wait for those behind them */
+#define PART_OF_WHERE (1024 * 1024)
 
 struct failure {
 	struct pg_error err;
@@ -68,9 +70,11 @@ static struct taker *reader_end(struct park *p)
 
 	if (w->task != NULL && !task_is_sent(w->task) && task_drop(&w->task))
 		w->task = NULL;
-	/* nobody knows how long a condition takes */
-	if (w->task != NULL && w->args.where != NULL)
+	/* nobody knows how long a condition takes, or how much of a large delivery is left */
+	if (w->task != NULL && (w->args.where != NULL || w->shown != SHOWN_NOTHING))
 		task_cancel(w->task);
+	if (w->task != NULL && w->shown == SHOWN_UNREAD)
+		task_rest(w->task, false);
 	park_leave(p);
 	reader_unlist(w);
 	if (t != NULL)
@@ -171,21 +175,61 @@ static void note_nothing(struct reader *w, const struct wire_col *cols)
 	w->out = true;
 }
 
-/* A condition may still fail. */
+/* It holds a connection of the engine, and its subscription, and ends with its lease at the latest. Without memory for
+ * that it goes on. */
+static void rest(struct reader *w)
+{
+	INVARIANT(w->task != NULL && w->taker != NULL, "nobody reads what nobody sends");
+	if (!park_again_at(&w->park, w->until))
+		return;
+	w->shown = SHOWN_UNREAD;
+	task_rest(w->task, true);
+}
+
+static void goes_on(struct park *p)
+{
+	struct reader *w = of_park(p);
+	usec_t at = p->started + p->wait, now = loop_now();
+
+	CHECK_PARK(p);
+	if (w->shown != SHOWN_UNREAD)
+		return;
+	w->shown = SHOWN_ROWS;
+	w->heard = now;
+	task_rest(w->task, false);
+	/* from now on the end of WAIT counts again */
+	if (p->wait > 0)
+		(void)!park_again_at(p, at > now + STUCK_AFTER ? at : now + STUCK_AFTER);
+}
+
 static void show_part(struct reader *w)
 {
 	struct taker *t = w->taker;
 	struct answer a = answer_of(w);
+	enum part_taken taken;
 
 	if (t == NULL) {
 		buf_reset(&w->got.rows);
 		return;
 	}
-	if (t->ops->part == NULL || w->args.where != NULL || w->got.torn ||
-		buf_failed(&w->got.rows) || !t->ops->part(t, &a))
+	if (t->ops->part == NULL || w->got.torn || buf_failed(&w->got.rows) || w->until == 0)
+		return;
+	taken = t->ops->part(t, &a);
+	if (taken == PART_REFUSED)
 		return;
 	w->got.rows = a.rows;
-	w->shown = true;
+	if (w->shown == SHOWN_UNREAD)
+		return;
+	w->shown = SHOWN_ROWS;
+	task_rest(w->task, false);
+	if (taken == PART_FULL)
+		rest(w);
+}
+
+/* A condition may still fail, which would say at which event. */
+static size_t part_size(const struct reader *w)
+{
+	return w->args.where != NULL ? PART_OF_WHERE : PART_SIZE;
 }
 
 static void on_row(void *arg, const uint8_t *body, size_t len)
@@ -196,10 +240,10 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	w->heard = loop_now();
 	if (delivery_row(&w->got, body, len, cols))
 		note_nothing(w, cols);
-	if (w->got.rows.len >= PART_SIZE)
-		show_part(w);
 	if (w->got.lasts > 0 && task_sent_at(w->task) != 0)
 		w->until = task_sent_at(w->task) + (usec_t)(w->got.lasts - 1) * USEC_MSEC;
+	if (w->got.rows.len >= part_size(w))
+		show_part(w);
 }
 
 /* Who asked for it has left: the next one need not wait for the end of its lease. */
@@ -369,6 +413,7 @@ static void on_done(void *arg, const struct pg_error *err)
 
 	look_for_it(w);
 	w->task = NULL;
+	w->shown = w->shown != SHOWN_NOTHING ? SHOWN_ROWS : SHOWN_NOTHING;
 	if (w->taker == NULL) {
 		give_back_delivery(w);
 		reader_free(w);
@@ -378,8 +423,9 @@ static void on_done(void *arg, const struct pg_error *err)
 		forget_rows(w);
 	else
 		w->repeats = 0;
-	if (err != NULL && w->shown) {
-		park_fail(&w->park, err);
+	if (err != NULL && w->shown != SHOWN_NOTHING) {
+		if (!ask_where_it_fails(w, err))
+			park_fail(&w->park, err);
 	} else if (merge_may_repeat(err, w->repeats)) {
 		w->repeats++;
 		ask(w);
@@ -533,6 +579,18 @@ static struct taker *taker_of(const struct park *p)
 	return of_park(p)->taker;
 }
 
+static void fail_unread(struct reader *w)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "57014", "the lease of a delivery was over before it was read");
+	pg_error_detail(
+		&err, "While rows are not read their connection to the server is not free.");
+	pg_error_hint(&err,
+		"Its events are delivered again. Read the answer to its end before working on it, or TAKE with a lower LIMIT or a longer LEASE.");
+	park_fail(&w->park, &err);
+}
+
 /* Part of a delivery is none: it is heard to the end, or was in vain. */
 static bool is_over(struct park *p)
 {
@@ -540,6 +598,10 @@ static bool is_over(struct park *p)
 	usec_t since = w->task != NULL ? task_sent_at(w->task) : 0;
 	struct pg_error err;
 
+	if (w->shown == SHOWN_UNREAD) {
+		fail_unread(w);
+		return false;
+	}
 	w->expired = true;
 	if (since != 0 && w->got.n > 0 && w->heard > since)
 		since = w->heard;
@@ -577,6 +639,7 @@ static bool begin(struct reader *w)
 		.expire = is_over,
 		.lets_go = lets_go,
 		.leave = reader_end,
+		.drained = goes_on,
 		.answer = end_answer,
 		.stat = stat_reader};
 

@@ -45,6 +45,13 @@ struct wish {
 	bool news;              /* that none of them has asked about */
 };
 
+/* Of a delivery that comes: what of it has its client got? */
+enum shown {
+	SHOWN_NOTHING,
+	SHOWN_ROWS,
+	SHOWN_UNREAD, /* it does not read them, the server is not read */
+};
+
 struct reader {
 	struct park park;
 	struct reader *prev, *next; /* of the same wish, the longest first */
@@ -62,7 +69,7 @@ struct reader {
 	uint8_t tries; /* how often it was sent again for other payloads */
 	uint8_t repeats; /* and, since its last look, because others' transactions were in its way */
 	bool expired;
-	bool shown;   /* the client has got rows of this delivery */
+	uint8_t shown; /* enum shown */
 	usec_t heard; /* when the last row has come */
 	/* of an answer without a delivery; 0: not told; -1: there is more to look at; below: in the next lane, see
 	 * note_waiting() */

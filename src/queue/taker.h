@@ -34,7 +34,7 @@ struct taker_ops {
 	void (*deliver)(struct taker *t, struct answer *a); /* with jobs, which it holds now */
 	void (*answer)(struct taker *t, struct answer *a);
 	/* Some rows of it go before, as client_answer_part(). Or NULL: all of it is wanted at once. */
-	bool (*part)(struct taker *t, struct answer *a);
+	enum part_taken (*part)(struct taker *t, struct answer *a);
 	void (*fail)(struct taker *t, const struct pg_error *err);
 	/* It is to go elsewhere, behind the answer that follows. */
 	void (*send_away)(struct taker *t);

@@ -334,6 +334,8 @@ static void on_drain(struct conn *conn, void *owner)
 		conn_want_read(c->link->conn, true);
 		conn_kick(c->link->conn);
 	}
+	if (c->state == CLIENT_PARKED && c->icpt->drained != NULL)
+		c->icpt->drained(c);
 	if (runs(c) && !(c->link != NULL && c->link->throttled))
 		client_resume(c);
 }

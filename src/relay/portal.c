@@ -6,6 +6,10 @@
 
 #include "local_int.h"
 
+/* Bytes of an answer in parts that its client has not read: more than for what passes through, as the server that is not
+ * read meanwhile is one of few. */
+#define UNREAD_MOST (1024 * 1024)
+
 /* --- portals --- */
 
 struct portal *portal_search(struct client *c, const char *name)
@@ -142,15 +146,15 @@ static size_t rows_size(const struct buf *rows, size_t pos, int n)
 	return at - pos;
 }
 
-/* What a row limit leaves is kept in the portal. */
-enum step local_answer_rows(struct client *c, struct portal *p, int32_t max_rows)
+/* What a row limit leaves is kept in the portal. shown: of the rows that it lets through so many have gone before. */
+static enum step answer_rows(struct client *c, struct portal *p, int32_t max_rows, int32_t shown)
 {
 	struct buf b = BUF_INIT;
 	size_t n = p->rows.len - p->rows_pos;
 
 	CHECK_CLIENT(c);
 	if (max_rows > 0)
-		n = rows_size(&p->rows, p->rows_pos, max_rows);
+		n = rows_size(&p->rows, p->rows_pos, max_rows - shown);
 	buf_put(&b, p->rows.data + p->rows_pos, n);
 	p->rows_pos += n;
 	if (p->rows_pos < p->rows.len) {
@@ -165,8 +169,13 @@ enum step local_answer_rows(struct client *c, struct portal *p, int32_t max_rows
 	return local_emit(c, &b);
 }
 
-enum step local_answer_execute(
-	struct client *c, struct answer *a, struct portal *p, int32_t max_rows)
+enum step local_answer_rows(struct client *c, struct portal *p, int32_t max_rows)
+{
+	return answer_rows(c, p, max_rows, 0);
+}
+
+static enum step answer_execute(
+	struct client *c, struct answer *a, struct portal *p, int32_t max_rows, int32_t shown)
 {
 	struct buf b = BUF_INIT;
 
@@ -184,7 +193,13 @@ enum step local_answer_execute(
 	a->rows = BUF_INIT;
 	util_strlcpy(p->tag, a->tag, sizeof(p->tag));
 	answer_free(a);
-	return local_answer_rows(c, p, max_rows);
+	return answer_rows(c, p, max_rows, shown);
+}
+
+enum step local_answer_execute(
+	struct client *c, struct answer *a, struct portal *p, int32_t max_rows)
+{
+	return answer_execute(c, a, p, max_rows, 0);
 }
 
 /* --- parking --- */
@@ -203,6 +218,7 @@ enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_
 	c->parked.portal = p;
 	c->parked.simple = p == NULL;
 	c->parked.begun = false;
+	c->parked.shown = 0;
 	c->parked.max_rows = max_rows;
 	client_move(c, CLIENT_PARKED);
 	return STEP_PARKED;
@@ -235,25 +251,29 @@ void client_waited(struct client *c, usec_t time)
 		c->request_time += time;
 }
 
-bool client_answer_part(struct client *c, struct answer *a)
+enum part_taken client_answer_part(struct client *c, struct answer *a)
 {
 	struct buf b = BUF_INIT;
 
 	CHECK_CLIENT(c);
 	if (c->state == CLIENT_DEAD)
-		return false;
+		return PART_REFUSED;
 	INVARIANT(c->state == CLIENT_PARKED && c->parked.stmt != NULL,
 		"a part of an answer for a client that is not parked");
-	if (!c->parked.simple && (c->parked.portal == NULL || c->parked.max_rows > 0))
-		return false;
+	if (!c->parked.simple &&
+		(c->parked.portal == NULL ||
+			(c->parked.max_rows > 0 && a->n_rows > c->parked.max_rows)))
+		return PART_REFUSED;
 	if (c->parked.simple && !c->parked.begun) {
 		answer_columns(&b, a, c->parked.stmt);
 		c->parked.begun = true;
 	}
 	local_put(&b, &a->rows);
 	buf_reset(&a->rows);
+	c->parked.shown = a->n_rows;
 	client_emit(c, &b);
-	return true;
+	return c->conn != NULL && conn_pending_output(c->conn) >= UNREAD_MOST ? PART_FULL
+									      : PART_TAKEN;
 }
 
 void client_answer(struct client *c, struct answer *a)
@@ -274,7 +294,7 @@ void client_answer(struct client *c, struct answer *a)
 	if (c->parked.simple)
 		local_answer_simple(c, a, l);
 	else if (p != NULL)
-		local_answer_execute(c, a, p, c->parked.max_rows);
+		answer_execute(c, a, p, c->parked.max_rows, c->parked.shown);
 	answer_free(a);
 	lstmt_drop(&l);
 	client_resume(c);

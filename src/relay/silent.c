@@ -28,7 +28,7 @@ static void on_done(void *arg, const struct pg_error *err)
 
 	if (l->about != NULL) {
 		l->about->look = NULL;
-		if (err == NULL && l->waits) {
+		if (err == NULL && l->waits && l->about->heard_at != USEC_NEVER) {
 			l->about->heard_at = loop_now();
 			l->about->asked_at = 0;
 		}

@@ -255,6 +255,16 @@ void task_cancel(struct task *t)
 	cancel_server(t->server);
 }
 
+void task_rest(struct task *t, bool rests)
+{
+	CHECK_TASK(t);
+	INVARIANT(t->server != NULL, "a task rests that was not sent");
+	t->heard_at = rests ? USEC_NEVER : loop_now();
+	t->asked_at = 0;
+	if (t->server->conn != NULL)
+		conn_want_read(t->server->conn, !rests);
+}
+
 void task_abandon(struct task *t)
 {
 	struct pg_error err;
@@ -517,6 +527,8 @@ static void finished(struct server *s)
 	INVARIANT(t->server == s, "a task ends on another server");
 	if (goes_on(t, s))
 		return;
+	if (t->heard_at == USEC_NEVER)
+		task_rest(t, false); /* its last rows came with its end */
 	s->task = NULL;
 	if (!kept_leave(t, s) && t->leaves == TASK_LEAVES_SESSION)
 		s->trace.unseen = true;

@@ -1,0 +1,148 @@
+"""A client does not read the delivery that it is shown: the server is not read either, so the proxy does not fill."""
+
+import os
+import signal
+
+import pytest
+
+from proxy import wait_for
+from pgwire import PgError, Wire, cancel
+from queuetest import error, tag
+
+EVENTS = 60
+SIZE = 1_000_000
+TAKE = "QUEUE TAKE s FOR a LIMIT %d WAIT '20 s'" % EVENTS
+STUCK = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'ClientWrite' AND state = 'active'"
+
+
+@pytest.fixture
+def c(proxy, db):
+    with proxy.wire(db) as wire:
+        tag(wire, "QUEUE CREATE s WITH (kind = stream, payload = text)")
+        tag(wire, "QUEUE SUBSCRIBE a TO s")
+        tag(wire, "QUEUE CREATE mail")
+        for _ in range(EVENTS // 10):
+            tag(wire, "QUEUE PUSH s " + ", ".join(["'%s'" % ("x" * SIZE)] * 10))
+        yield wire
+
+
+@pytest.fixture
+def slow(proxy, db):
+    with Wire(proxy.port, rcvbuf=4096) as wire:
+        wire.startup(user="app", database=db)
+        yield wire
+
+
+def stuck(c):
+    """The process that writes and is not read."""
+    return wait_for(lambda: c.rows(STUCK), "the server to wait until it is read")[0]["pid"]
+
+
+def ask(wire, how):
+    if how == "simple":
+        wire.query(TAKE)
+        return
+    wire.parse("", TAKE + (" WHERE payload LIKE 'x%'" if how == "where" else ""))
+    wire.bind(results=(1,) if how == "binary" else ())
+    wire.execute(limit=EVENTS if how == "limited" else 0)
+    wire.sync()
+
+
+def whole(wire):
+    """All events, as they were pushed: their token."""
+    got = wire.until("Z")
+    rows = [m.row for m in got if m.type == "D"]
+    assert [m.tag for m in got if m.type == "C"] == ["SELECT %d" % EVENTS]
+    assert [int.from_bytes(r[0], "big") if len(r[0]) == 8 else int(r[0]) for r in rows] == list(range(1, EVENTS + 1))
+    assert all(r[4] == b"x" * SIZE for r in rows)
+    return rows[0][1].decode()
+
+
+def all_there(c, delivered=False):
+    """Nothing was lost: everything is delivered, once."""
+    if not delivered:
+        c.query(TAKE)
+        assert tag(c, "QUEUE DONE '%s'" % whole(c)) == "UPDATE 1"
+    assert c.rows("QUEUE TAKE s FOR a") == []
+
+
+@pytest.mark.parametrize("how", ["simple", "extended", "binary", "limited", "where"])
+def test_is_not_kept(c, slow, proxy, how):
+    before = proxy.rss_kib()
+    ask(slow, how)
+    pid = stuck(c)
+    # others have other connections
+    for _ in range(20):
+        assert tag(c, "QUEUE PUSH mail '1'") == "INSERT 0 1"
+        assert len(c.rows("QUEUE TAKE mail")) == 1
+    assert stuck(c) == pid
+    assert proxy.rss_kib() - before < 16_000
+    assert tag(slow, "QUEUE DONE '%s'" % whole(slow)) == "UPDATE 1"
+    all_there(c, delivered=True)
+
+
+@pytest.mark.parametrize("how", ["simple", "extended"])
+@pytest.mark.parametrize("end", ["reset", "cancel", "terminate", "kill"])
+def test_ends_meanwhile(c, slow, how, end):
+    ask(slow, how)
+    assert any(slow.recv().type == "D" for _ in range(3))
+    pid = stuck(c)
+    if end == "reset":
+        slow.reset()
+    elif end == "cancel":
+        cancel(slow)
+    elif end == "terminate":
+        c.rows("SELECT pg_terminate_backend(%s)" % pid)
+    else:
+        os.kill(int(pid), signal.SIGKILL)
+    if end != "reset":
+        last = slow.until("Z")[-2]
+        assert last.type == "E"
+        assert PgError(last).sqlstate in ({"57014"} if end == "cancel" else {"57P01", "08006"})
+        wait_for(lambda: answered(slow), "the next statement of the client")
+    wait_for(lambda: answered(c) and not c.rows(STUCK), "the end of the statement")
+    all_there(c)
+
+
+def answered(wire):
+    """Behind a process that was killed all of Postgres starts anew."""
+    try:
+        return wire.rows("SELECT 1 AS one") == [{"one": "1"}]
+    except PgError as e:
+        assert e.sqlstate in {"57P01", "57P02", "57P03", "08006", "08003"}
+        return False
+
+
+def test_lease_is_over(c, slow):
+    slow.query(TAKE + " LEASE '1 s'")
+    stuck(c)
+    wait_for(lambda: not c.rows(STUCK), "the end of the lease")
+    last = PgError(slow.until("Z")[-2])
+    assert last.sqlstate == "57014" and "lease" in last.message
+    all_there(c)
+
+
+def test_proxy_is_killed(c, slow, proxy, db):
+    ask(slow, "simple")
+    stuck(c)
+    proxy.kill()
+    proxy.start()
+    with proxy.wire(db) as again:
+        wait_for(lambda: not again.rows(STUCK), "the end of the statement")
+        all_there(again)
+
+
+def test_proxy_is_to_end(c, slow, proxy, db):
+    """SIGINT: the delivery is heard to its end, and its client is sent away. What it has not got is delivered again."""
+    slow.query(TAKE + " LEASE '5 s'")
+    stuck(c)
+    c.terminate()
+    proxy.signal(signal.SIGINT)
+    proxy.wait_log("SIGINT")
+    got = slow.closed()
+    ids = [int(m.row[0]) for m in got if m.type == "D"]
+    assert ids == list(range(1, len(ids) + 1))
+    wait_for(lambda: proxy.process.poll() is not None, "the end of the proxy")
+    proxy.start()
+    with proxy.wire(db) as again:
+        all_there(again)
