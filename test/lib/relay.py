@@ -10,13 +10,16 @@ Entry points: Relay (port, arm, lost, release, silence, cut, stop).
 
 How an answer is lost: "cut": both sides are closed in its place. "silent": the connection stays open, and nothing
 passes any more, not even its end. "never": the request itself does not arrive, and then it is silent. "held": it is not
-lost, and comes late: when release() lets it.
+lost, and comes late: when release() lets it. "part": so does what is behind its first PART bytes.
 """
 
 import contextlib
 import select
 import socket
 import threading
+
+
+PART = 256 * 1024
 
 
 class Pair:
@@ -27,6 +30,7 @@ class Pair:
         self.lose = None   # how, as soon as the answer comes
         self.silent = False
         self.held = False  # its answer is there, and waits
+        self.passed = 0    # of an answer whose first part passes
         self.spared = None # not known before its first request
 
     def close(self):
@@ -181,6 +185,15 @@ class Relay:
             return
         data = self._read(p, p.far)
         if not data:
+            return
+        if p.lose == "part":
+            p.passed += len(data)
+            if p.passed >= PART:
+                # the server cannot send all the rest into nowhere
+                p.far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+                p.held, p.lose = True, None
+                self._done()
+            self._pass(p, p.near, data)
             return
         if p.lose is None:
             self._pass(p, p.near, data)

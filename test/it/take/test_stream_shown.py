@@ -3,7 +3,9 @@
 import pytest
 
 from pgwire import PgError, Wire, cancel
+from proxy import wait_for
 from queuetest import error, tag
+from relay import Relay
 
 EVENTS = 300
 SIZE = 40_000
@@ -61,23 +63,31 @@ def test_so_many_rows(c):
 
 
 @pytest.mark.parametrize("end", ["reset", "cancel", "server"])
-def test_ends_in_the_middle(c, proxy, db, end):
-    with Wire(proxy.port, rcvbuf=4096) as other:
-        other.startup(user="app", database=db)
-        other.query(TAKE)
-        assert other.recv().type == "T" and other.recv().type == "D"
-        if end == "reset":
-            other.reset()
-        elif end == "cancel":
-            cancel(other)
-        else:
-            c.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%_take_for%' AND pid <> pg_backend_pid()")
-        if end != "reset":
-            last = other.until("Z")[-2]
-            assert last.type == "E" or last.tag == "SELECT %d" % EVENTS
-            if last.type == "C":     # it was too late: the delivery is there, and is given back
+def test_ends_in_the_middle(c, qbouncer, db, direct, cluster, end):
+    """Of its rows some have passed, and the server waits to send the others, until the end has come."""
+    with Relay(cluster.port) as relay:
+        proxy = qbouncer(databases={db: "host=127.0.0.1 port=%d" % relay.port}, server_tls_sslmode="disable")
+        with Wire(proxy.port) as other:
+            other.startup(user="app", database=db)
+            relay.arm(b"in the middle", "part")
+            other.query(TAKE + " AS 'in the middle'")
+            assert relay.lost.wait(20)
+            assert other.recv().type == "T" and other.recv().type == "D"
+            (pid,) = wait_for(lambda: direct.execute("SELECT pid FROM pg_stat_activity WHERE query LIKE '%\\_take_for%' AND state = 'active' "
+                                                     "AND wait_event = 'ClientWrite'").fetchone(), "that the server cannot go on")
+            if end == "reset":
                 other.reset()
-        token = whole(c)
+                proxy.wait_log("%s/app@\\S+ closing because: client" % db)
+            elif end == "cancel":
+                cancel(other)
+            else:
+                direct.execute("SELECT pg_terminate_backend(%s)", (pid,))
+                wait_for(lambda: direct.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone() is None,
+                         "that the server is gone")
+            relay.release()
+            if end != "reset":
+                assert PgError(other.until("Z")[-2]).sqlstate == {"cancel": "57014", "server": "08006"}[end]
+            token = whole(c)
     assert tag(c, "QUEUE DONE '%s'" % token) == "UPDATE 1"
     assert c.rows("QUEUE TAKE s FOR a") == []
 
