@@ -75,6 +75,29 @@ BEGIN
 END
 $$;
 
+-- Before the first push of a transaction: where what is pushed to was dropped while this waited for that, there is nothing to
+-- push, and no error of who writes. The lock on its table, for which no row is inserted, stays: later ones need no
+-- look. What a savepoint has locked is forgotten with it, as the setting is.
+CREATE OR REPLACE FUNCTION queue._track_guard(number int4, tab text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN format($f$IF strpos(current_setting('qbouncer.tracked', true), ' %1$s ') > 0 IS NOT TRUE THEN
+			BEGIN
+				INSERT INTO %2$s (payload) SELECT NULL WHERE false;
+				PERFORM set_config('qbouncer.tracked', concat(current_setting('qbouncer.tracked', true), ' %1$s '), true);
+			EXCEPTION WHEN undefined_table THEN
+				IF to_regclass(%2$L) IS NULL THEN
+					RETURN NULL;
+				END IF;
+				RAISE;
+			END;
+		END IF;
+$f$, number, tab);
+END
+$$;
+
 -- The function's text. "said": what TRACK was told, as its comment keeps it.
 CREATE OR REPLACE FUNCTION queue._track_body(relation regclass, number int4, said jsonb) RETURNS text
 LANGUAGE plpgsql
@@ -166,10 +189,7 @@ $f$, CASE kind
 			ON t.tgrelid = a.relid AND t.tgname = TG_NAME AND t.tgparentid = 0 LIMIT 1)' ELSE 'TG_RELID::regclass::text' END);
 	body := body || E'\tEND IF;\n';
 	IF kind = 'stream' THEN
-		body := body || format($f$	IF qb_log IS DISTINCT FROM 'queue.e%1$s_0'::regclass::oid THEN
-		PERFORM queue._other_era(qb_name);
-	END IF;
-	IF %2$s
+		body := body || format($f$	IF %2$s
 	END IF;
 	-- what queue._tell does, without the call where nothing is to be said: once for each row
 	qb_how := coalesce(current_setting('qbouncer.tell', true), '');
@@ -181,8 +201,11 @@ $f$, CASE kind
 	RETURN NULL;
 END
 $f$, number, queue._each_of_ring(number, format($part$qb_at = @i@ THEN
-		INSERT INTO @e@ ("group", bucket, headers, payload) VALUES (qb_group, hashtextextended(qb_group, 0) & 32767, qb_head, %s%s);
-$part$, payload, CASE WHEN (SELECT s.payload FROM queue.streams AS s WHERE s.number = $2) = 'text' THEN '::text' END), '	ELSIF '));
+		%3$sIF qb_log IS DISTINCT FROM 'queue.e%4$s_0'::regclass::oid THEN
+			PERFORM queue._other_era(qb_name);
+		END IF;
+		INSERT INTO @e@ ("group", bucket, headers, payload) VALUES (qb_group, hashtextextended(qb_group, 0) & 32767, qb_head, %1$s%2$s);
+$part$, payload, CASE WHEN (SELECT s.payload FROM queue.streams AS s WHERE s.number = $2) = 'text' THEN '::text' END, queue._track_guard(number, '@e@'), number), '	ELSIF '));
 	ELSIF kind = 'topic' THEN
 		body := body || format($f$	PERFORM queue._tell(number, name) FROM (SELECT p.queue FROM queue._publish(qb_name || '.' || lower(TG_OP), ARRAY[%s::text],
 			NULL, NULL, NULL, qb_head::text, false, false, NULL, NULL, NULL, NULL, NULL, qb_group, NULL) AS p) AS p
@@ -191,11 +214,11 @@ $part$, payload, CASE WHEN (SELECT s.payload FROM queue.streams AS s WHERE s.num
 END
 $f$, payload);
 	ELSE
-		body := body || format($f$	PERFORM queue._push(qb_name, ARRAY[%s::text], NULL, NULL, NULL, qb_head::text, false, "group" => qb_group);
+		body := body || format($f$	%sPERFORM queue._push(qb_name, ARRAY[%s::text], NULL, NULL, NULL, qb_head::text, false, "group" => qb_group);
 	PERFORM queue._tell(%s, qb_name);
 	RETURN NULL;
 END
-$f$, payload, number);
+$f$, (SELECT queue._track_guard($2, queue._table(c.name)) FROM queue.queues AS c WHERE c.number = $2), payload, number);
 	END IF;
 	RETURN body;
 END

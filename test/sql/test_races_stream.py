@@ -63,19 +63,61 @@ def test_behind_drop(s, first):
     assert s.connect("postgres").value("SELECT count(*) FROM queue.bindings") == 0
 
 
-def test_a_tracked_write_behind_drop(s):
-    """It fails once, as a write does to a table that is dropped; the next one has nothing to tell."""
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("kind", ["stream", "queue"])
+def test_a_tracked_write_behind_drop(s, kind, isolation):
+    """It is written, as one behind UNTRACK is: there is nobody any more to tell."""
+    if kind == "queue":
+        s.rows("SELECT queue.create('w')")
+    name = {"stream": "s", "queue": "w"}[kind]
     s.rows("CREATE TABLE x (id int PRIMARY KEY)")
-    s.rows("SELECT queue.track('x', 's')")
+    s.rows("SELECT queue.track('x', '%s')" % name)
     two = s.connect()
+    two.rows("INSERT INTO x VALUES (0)")    # what it has planned is of the table that goes
+    two.rows("BEGIN ISOLATION LEVEL " + isolation)
+    two.rows("SELECT count(*) FROM x")
     s.rows("BEGIN")
-    s.rows("SELECT queue.drop('s')")
-    writes = s.beside(two.rows, "INSERT INTO x VALUES (1)")
+    s.rows("SELECT queue.drop('%s')" % name)
+    writes = s.beside(two.rows, "INSERT INTO x VALUES (1), (2)")
     s.until_blocked(two)
     s.rows("COMMIT")
-    writes.error_of("42P01")
+    writes.result()
+    two.rows("INSERT INTO x VALUES (3)")
+    two.rows("COMMIT")
+    two.rows("INSERT INTO x VALUES (4)")
+    assert two.column("SELECT id FROM x ORDER BY id") == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("kind", ["stream", "queue"])
+def test_a_tracked_write_and_what_its_savepoint_has_locked(s, kind):
+    """What was rolled back is looked for again; behind it nobody drops what it writes to."""
+    if kind == "queue":
+        s.rows("SELECT queue.create('w')")
+    name, table = {"stream": ("s", "e%d_0" % s.value("SELECT number FROM queue.streams")), "queue": ("w", "q_w")}[kind]
+    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
+    s.rows("SELECT queue.track('x', '%s')" % name)
+    two, three = s.connect(), s.connect()
+    two.rows("BEGIN")
+    two.rows("SAVEPOINT a")
     two.rows("INSERT INTO x VALUES (1)")
-    assert two.column("SELECT id FROM x") == [1]
+    two.rows("ROLLBACK TO a")
+    two.rows("INSERT INTO x VALUES (1)")
+    drops = s.beside(three.rows, "SELECT queue.drop('%s')" % name)
+    s.until_blocked(three)
+    two.rows("INSERT INTO x VALUES (2)")
+    assert two.value("SELECT count(*) FROM queue.%s WHERE strpos(payload::text, 'insert') > 0" % table) == 2
+    two.rows("COMMIT")
+    drops.result()
+
+
+def test_a_tracked_write_and_what_a_trigger_of_the_owners_misses(s):
+    """It is an error of his, not one of a stream that is gone."""
+    s.rows("SELECT queue.create('w')")
+    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
+    s.rows("SELECT queue.track('x', 'w')")
+    s.rows("CREATE FUNCTION missing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM FROM nosuch; RETURN NULL; END'")
+    s.rows("CREATE TRIGGER missing BEFORE INSERT ON queue.q_w FOR EACH STATEMENT EXECUTE FUNCTION missing()")
+    assert "nosuch" in s.fails("42P01", "INSERT INTO x VALUES (1)").message_primary
 
 
 def test_drop_behind_who_makes_it_anew(s):
