@@ -432,6 +432,20 @@ def test_a_take_commits_asynchronously_and_leaves_the_callers_commit_alone(db):
     db.rows("ROLLBACK")
 
 
+def test_at_least_of_a_transaction_that_commits_late(db):
+    """WITHIN is over by what its events say of their push, not by when they could be seen."""
+    make(db, "a")
+    late = db.connect("app")
+    late.rows("BEGIN")
+    put(late, 1)
+    late.rows("UPDATE queue.e%d_0 SET pushed_at = pushed_at - interval '1 h'" % db.value("SELECT number FROM queue.streams"))
+    assert take(db, least=2, within="30 min") == (None, [])
+    late.rows("COMMIT")
+    (row,) = raw(db, least=2, within="2 h")
+    assert row[0] is None and 3500000 < row[4] <= 3600000
+    assert take(db, least=2, within="30 min")[1] == [1]
+
+
 def test_at_least(db):
     make(db, "a")
     put(db, 1)
