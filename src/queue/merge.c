@@ -16,7 +16,8 @@
 /* A commit that takes so long is the disk's, and others that are under way share it. So while they are few, nobody waits
  * first for one and then for his own. */
 #define SLOW (2 * USEC_MSEC)
-#define FEW  8
+#define FEW                                                                                        \
+	8 /* of all groups: of many clients none is alone for long, and what they share is the processor */
 
 static struct {
 	struct group *groups;
@@ -24,6 +25,7 @@ static struct {
 		nobody; /* always there: without any the table would be made anew for each statement */
 	struct loop_tick *tick;
 	bool delays_expected; /* the tick will come */
+	unsigned n_items;     /* of all groups */
 } merging;
 
 /* While so many are under way the next one gathers. */
@@ -43,9 +45,9 @@ static bool may_go_beside(const struct group *g)
 
 static bool may_share_commit(const struct group *g)
 {
-	return !g->spec.in_order && !g->spec.one_at_a_time && g->unsent == 0 && g->n_items <= FEW &&
-	       g->under_way < in_flight_limit(g) + BESIDE_MAX && g->spec.kind != 0 &&
-	       task_usual_time(g->pool, g->spec.kind) >= SLOW;
+	return !g->spec.in_order && !g->spec.one_at_a_time && g->unsent == 0 &&
+	       merging.n_items <= FEW && g->under_way < in_flight_limit(g) + BESIDE_MAX &&
+	       g->spec.kind != 0 && task_usual_time(g->pool, g->spec.kind) >= SLOW;
 }
 
 static bool may_run(const struct group *g)
@@ -118,8 +120,8 @@ static void group_drop_if_empty(struct group *g)
 
 static void item_free(struct merge_item *i)
 {
-	INVARIANT(i->group->n_items > 0, "more requests end than there are");
-	i->group->n_items--;
+	INVARIANT(merging.n_items > 0, "more requests end than there are");
+	merging.n_items--;
 	buf_free(&i->values);
 	i->magic = 0;
 	block_put(i, sizeof(*i));
@@ -155,7 +157,7 @@ struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct me
 	*values = BUF_INIT;
 	i->n_values = n_values;
 	i->n = n;
-	g->n_items++;
+	merging.n_items++;
 	DL_APPEND(g->waiting, i);
 	if (!may_run(g)) {
 		expect_delay(g);

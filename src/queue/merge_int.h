@@ -60,7 +60,6 @@ struct group {
 	struct pool *pool;
 	struct merge_item *waiting;
 	struct batch *pieces;
-	unsigned n_items;   /* all of them, wherever they are */
 	unsigned under_way; /* batches that were sent */
 	unsigned unsent;    /* of these: wait for a server */
 	usec_t sent_at;     /* when the last one got a server */
