@@ -9,15 +9,16 @@
 #include "lone.h"
 #include "mark.h"
 
-#define HEADS_MAX   5000            /* of a database; the unused ones are forgotten */
-#define ABSENT_FOR  (2 * USEC_SEC)  /* a queue that is not there is not asked about again */
-#define STREAM_FOR  (60 * USEC_SEC) /* nor a stream: news of it would say that it is a queue now */
-#define FULL_MIN    (1 * USEC_SEC)
-#define FULL_MAX    (60 * USEC_SEC)
-#define FULL_SHARE  50      /* a take from the front that lasts d comes not before 50 d have gone */
-#define CLOCK_BACK  1000000 /* microseconds: it was set back, and not just read in another order */
-#define DEAR        500 /* microseconds: a take from the front that read what has long been taken */
-#define DEAR_MOST   3   /* one after the other: a single one may have been interrupted */
+#define HEADS_MAX  5000            /* of a database; the unused ones are forgotten */
+#define ABSENT_FOR (2 * USEC_SEC)  /* a queue that is not there is not asked about again */
+#define STREAM_FOR (60 * USEC_SEC) /* nor a stream: news of it would say that it is a queue now */
+#define FULL_MIN   (1 * USEC_SEC)
+#define FULL_MAX   (60 * USEC_SEC)
+#define FULL_SHARE 50      /* a take from the front that lasts d comes not before 50 d have gone */
+#define CLOCK_BACK 1000000 /* microseconds: it was set back, and not just read in another order */
+#define DEAR       2000 /* microseconds: a take from the front that read what has long been taken */
+#define DEAR_MOST                                                                                  \
+	5 /* one after the other: one alone may have been interrupted, on a busy machine several */
 #define EVENT_MIN   (20 * USEC_MSEC)
 #define EVENT_SHARE 20                /* ... 20 d when something has happened */
 #define PAST        (100 * USEC_MSEC) /* longer than most transactions last */
