@@ -142,7 +142,7 @@ BEGIN
 			EXIT WHEN needs;
 			needs := NOT queue._has_seen(log, d.s1);
 			IF needs AND exactly THEN
-				EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id > $1 AND id <= $2 AND coalesce(bucket, id) %% $3 = $4)', log)
+				EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id > $1 AND id <= $2 AND bucket * $3 >> 15 = $4)', log)
 					INTO needs USING d.last, d.upto, u.lanes, u.lane;
 			END IF;
 		END LOOP;
@@ -161,7 +161,7 @@ DECLARE
 	most CONSTANT int4 := 100000;
 	has bool;
 BEGIN
-	EXECUTE format('SELECT count(*) = $5 OR bool_or(coalesce(bucket, id) %% $3 = $4 AND NOT pg_visible_in_snapshot(xid, $1)
+	EXECUTE format('SELECT count(*) = $5 OR bool_or(bucket * $3 >> 15 = $4 AND NOT pg_visible_in_snapshot(xid, $1)
 				AND NOT (id <= $2 AND $6 IS NOT NULL AND pg_visible_in_snapshot(xid, $6)))
 			FROM (SELECT id, xid, bucket FROM %s ORDER BY id DESC LIMIT $5) AS e', log)
 		INTO has USING p.s1, p.last, u.lanes, u.lane, most, p.s2;

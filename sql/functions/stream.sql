@@ -169,15 +169,16 @@ END
 $$;
 
 -- The events of a window with an xid from lo on, above both ids; and those of xids that are late, above the last one. In the
--- order of their ids, "most" of each table, or of one alone; as text, with the variables of who reads.
+-- order of their ids, "most" of each table, or of one alone; as text, with the variables of who reads. The CASE is there for the
+-- plan: what it asks is not for the index on xid.
 CREATE OR REPLACE FUNCTION queue._window_events(k int4, cols text, further text DEFAULT '', most text DEFAULT 'n', ring int4 DEFAULT NULL)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto AND coalesce(xid, lo) >= lo
-		AND (coalesce(xid, lo) < safe OR pg_visible_in_snapshot(xid, w)) AND (since IS NULL OR pushed_at >= since)%s
+	RETURN queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto%s
+		AND CASE WHEN xid >= lo THEN (xid < safe OR pg_visible_in_snapshot(xid, w)) AND pushed_at >= since END
 		ORDER BY id LIMIT %s)', cols, further, most), ' UNION ALL ', ring);
 END
 $$;
@@ -190,7 +191,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN queue._each_of_ring(k, format('(SELECT mine.* FROM unnest(late) AS slow (of), LATERAL (SELECT %s FROM @e@
-		WHERE (xid, id) > (slow.of, last) AND (xid, id) <= (slow.of, upto) AND (since IS NULL OR pushed_at >= since)%s
+		WHERE (xid, id) > (slow.of, last) AND (xid, id) <= (slow.of, upto) AND pushed_at >= since%s
 		ORDER BY xid, id LIMIT %s) AS mine ORDER BY mine.id LIMIT %3$s)', cols, further, most), ' UNION ALL ', ring);
 END
 $$;
@@ -215,14 +216,17 @@ BEGIN
 		SET plan_cache_mode = force_generic_plan AS %L', k,
 		format($f$
 DECLARE
-	b CONSTANT int2 := hashtextextended(g, 0) & 32767;
+	b CONSTANT int2 := hashtextextended(g, 0) & 32767;	-- else the default, which is made of the id
 BEGIN
 	IF log IS DISTINCT FROM 'queue.e%1$s_0'::regclass::oid THEN
 		PERFORM queue._other_era(s.name) FROM queue.streams AS s WHERE s.number = %1$s;
 	END IF;
 	IF %2$s END IF;
 END
-$f$, k, queue._each_of_ring(k, $part$at = @i@ THEN
+$f$, k, queue._each_of_ring(k, $part$at = @i@ AND g IS NULL THEN
+		RETURN QUERY INSERT INTO @e@ (key, headers, payload)
+			SELECT k, head, p::$part$ || kind || $part$ FROM unnest(payloads) AS p RETURNING id;
+	ELSIF at = @i@ THEN
 		RETURN QUERY INSERT INTO @e@ (key, "group", bucket, headers, payload)
 			SELECT k, g, b, head, p::$part$ || kind || $part$ FROM unnest(payloads) AS p RETURNING id;
 $part$, ' ELSIF ')));
@@ -257,6 +261,7 @@ DECLARE
 	safe CONSTANT xid8 := pg_snapshot_xmin(w);
 	above CONSTANT int8 := greatest(last, floor - 1);
 BEGIN
+	since := coalesce(since, '-infinity');
 	IF cardinality(late) > 0 THEN
 		%3$s %1$s UNION ALL %2$s %4$s;
 	ELSE
@@ -269,9 +274,9 @@ $f$, queue._window_events(k, reader.cols), queue._late_events(k, reader.cols), r
 	FOR reader IN SELECT * FROM (VALUES
 			('_cut_lane_%s', ', most int4, OUT events int4, OUT ends int8, OUT oldest timestamptz, OUT reach int8', 'id, pushed_at, bucket', '', 'most',
 				'SELECT count(*), max(id), min(pushed_at) INTO events, ends, oldest FROM (SELECT id, pushed_at FROM (SELECT * FROM (',
-				') AS u ORDER BY id LIMIT most) AS looked WHERE coalesce(bucket, id) % lanes = lane ORDER BY id LIMIT n) AS cut',
+				') AS u ORDER BY id LIMIT most) AS looked WHERE bucket * lanes >> 15 = lane ORDER BY id LIMIT n) AS cut',
 				'IF events < n AND most IS NOT NULL THEN SELECT id INTO reach FROM (', ') AS u ORDER BY id OFFSET most - 1 LIMIT 1; END IF;'),
-			('_read_lane_%s', NULL, cols, ' AND coalesce(bucket, id) % lanes = lane', 'n', 'RETURN QUERY SELECT * FROM (', ') AS u ORDER BY id LIMIT n',
+			('_read_lane_%s', NULL, cols, ' AND bucket * lanes >> 15 = lane', 'n', 'RETURN QUERY SELECT * FROM (', ') AS u ORDER BY id LIMIT n',
 				NULL, NULL)) AS r (name, result, cols, mine, most, before, behind, rest_before, rest_behind) LOOP
 		visible := queue._window_events(k, reader.cols, reader.mine, reader.most);
 		with_late := visible || ' UNION ALL ' || queue._late_events(k, reader.cols, reader.mine, reader.most);
@@ -283,6 +288,7 @@ DECLARE
 	safe CONSTANT xid8 := pg_snapshot_xmin(w);
 	above CONSTANT int8 := greatest(last, floor - 1);
 BEGIN
+	since := coalesce(since, '-infinity');
 	IF cardinality(late) > 0 THEN
 		%s;
 		%s
@@ -385,18 +391,21 @@ BEGIN
 			queue._each_of_ring(OLD.number, '@e@', ', '), format('e%s_id', OLD.number), OLD.number);
 		RETURN NULL;
 	END IF;
-	-- CACHE 1: what is pushed later has a greater id, as far as its transactions do not overlap
+	-- CACHE 1: what is pushed later has a greater id, as far as its transactions do not overlap. Without a group the bucket is made of
+	-- the id, which is set just before: its last 8 bits, the other way round, so of any 2, 4, 8 ids behind one another each has
+	-- another lane. It is in the index on the id, where a lane passes over what others have.
 	EXECUTE format('CREATE SEQUENCE queue.%1$I CACHE 1; REVOKE ALL ON SEQUENCE queue.%1$I FROM PUBLIC',
 		format('e%s_id', NEW.number)) || '; ' || queue._each_of_ring(NEW.number, format($t$
 		CREATE TABLE @e@ (
-			xid xid8 NOT NULL DEFAULT pg_current_xact_id() CHECK (xid >= '%s'),
-			id int8 NOT NULL DEFAULT nextval('queue.%I') PRIMARY KEY,
+			xid xid8 NOT NULL DEFAULT pg_current_xact_id() CHECK (xid >= '%1$s'),
+			id int8 NOT NULL DEFAULT nextval('queue.%2$I'),
 			pushed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-			bucket int2,
+			bucket int2 NOT NULL DEFAULT ((currval('queue.%2$I') & 255) * 8623620610 & 1136090292240) %% 1023 << 7,
 			key text,
 			"group" text,
 			headers jsonb,
-			payload %s NOT NULL
+			payload %3$s NOT NULL,
+			PRIMARY KEY (id, bucket)
 		);
 		CREATE INDEX ON @e@ (xid, id);
 		REVOKE ALL ON @e@ FROM PUBLIC;
@@ -404,7 +413,7 @@ BEGIN
 		COMMENT ON COLUMN @e@.xid IS 'The transaction that pushed it.';
 		COMMENT ON COLUMN @e@.id IS 'Drawn at the push: a later one may be committed earlier.';
 		COMMENT ON COLUMN @e@.pushed_at IS 'When it was pushed.';
-		COMMENT ON COLUMN @e@.bucket IS 'Hash of its group; NULL: it has none.';
+		COMMENT ON COLUMN @e@.bucket IS 'By which workers share events: a hash of its group, or of its id.';
 		COMMENT ON COLUMN @e@.key IS 'KEY of the push.';
 		COMMENT ON COLUMN @e@."group" IS 'GROUP of the push.';
 		COMMENT ON COLUMN @e@.headers IS 'HEADERS of the push.';

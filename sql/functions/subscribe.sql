@@ -533,7 +533,7 @@ BEGIN
 	PERFORM queue._must_select(s);		-- to whom may not read it nothing is shown to be moved
 	UPDATE queue.retries AS r SET sub = t.number FROM queue.subscriptions AS t
 		WHERE r.sub = u.number AND t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NULL
-			AND t.lane = coalesce(hashtextextended(r."group", 0) & 32767, r.id) % t.lanes;
+			AND t.lane = coalesce((hashtextextended(r."group", 0) & 32767) * t.lanes >> 15, r.id % t.lanes);
 	SELECT * INTO was FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
 	SELECT p.* INTO p FROM queue.subscriptions AS t JOIN queue.positions AS p ON p.sub = t.number
 		WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NULL AND t.lane = 0 ORDER BY p.seq DESC LIMIT 1;
@@ -787,7 +787,7 @@ BEGIN
 	EXECUTE format('SELECT count(*), min(pushed_at) FROM (SELECT pushed_at, id, bucket, xid FROM (%s) AS u
 			WHERE ($2 IS NULL OR pushed_at >= $2) AND ($3 IS NULL OR id >= $3) LIMIT $4) AS v', queue._each_of_ring(k, rest, ' UNION ALL '))
 			|| CASE WHEN lanes > 1 OR ends IS NOT NULL
-				THEN ' WHERE coalesce(bucket, id) % $8 = $9 AND ($10 IS NULL OR pg_visible_in_snapshot(xid, $10))' ELSE '' END
+				THEN ' WHERE bucket * $8 >> 15 = $9 AND ($10 IS NULL OR pg_visible_in_snapshot(xid, $10))' ELSE '' END
 		INTO n, first USING p, since, from_id, most, w, lo, late, lanes, lane, ends;
 END
 $$;

@@ -14,7 +14,7 @@ LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	own CONSTANT text := CASE WHEN counts THEN ' AND id + 0 > last AND (since IS NULL OR pushed_at >= since)' ELSE '' END;
+	own CONSTANT text := CASE WHEN counts THEN ' AND id + 0 > last AND pushed_at >= since' ELSE '' END;
 	part text := format('SELECT id + 0 AS id, 1 << @i@ AS ring%s FROM @e@ WHERE ', CASE WHEN counts THEN ', pushed_at' ELSE '' END);
 BEGIN
 	part := CASE WHEN late THEN replace(part, ' FROM', ', true AS late FROM') || 'xid = ANY (late)' || own || ' UNION ALL '
@@ -61,6 +61,27 @@ BEGIN
 END
 $$;
 
+-- A statement with the events of a window, or with late ones, too: of all, or of a lane.
+CREATE OR REPLACE FUNCTION queue._of_window(k int4, form text, cols text, late bool DEFAULT false) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	mine CONSTANT text := ' AND bucket >= bucket_from AND bucket <= bucket_to';
+	texts text[];
+	further text;
+	ring int4;
+BEGIN
+	FOREACH further IN ARRAY ARRAY['', mine] LOOP
+		FOREACH ring IN ARRAY '{0,1,2,3,NULL}'::int4[] LOOP
+			texts := texts || format(form, CASE WHEN late THEN queue._both_events(k, cols, further, ring)
+				ELSE queue._window_events(k, cols, further, 'n', ring) END);
+		END LOOP;
+	END LOOP;
+	RETURN format('IF lanes = 1 THEN %s ELSE %s END IF;', queue._by_rings(texts[1:4], texts[5]), queue._by_rings(texts[6:9], texts[10]));
+END
+$$;
+
 -- All rows of a delivery have the same token and so on; brief: these are said once, in a row without an id before the others,
 -- whose due_ms is the number of the stream. It may turn out that no event comes behind it: then the row that follows counts. One that tells that there is
 -- nothing has in its "out" a delivery that is out; or, with MIN, three numbers: before so many ms it is not worth while to ask
@@ -71,7 +92,6 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	mine CONSTANT text := ' AND (lanes = 1 OR coalesce(bucket, id) % lanes = lane)';
 	cut_cols CONSTANT text := 'id, pushed_at';
 	read_cols CONSTANT text := 'id, xid, pushed_at, key, "group", headers, payload';
 	read_from CONSTANT text := 'RETURN QUERY SELECT id, d.token, d.queue, d.attempt, payload, headers, key, "group", pushed_at, d.lease_until, xid,
@@ -102,8 +122,9 @@ DECLARE
 	last int8;
 	upto int8;
 	since timestamptz;
-	lanes int4;
-	lane int4;
+	lanes int8;
+	bucket_from int2;	-- those of a lane
+	bucket_to int2;
 	n int8;
 	part int8;
 	got int8;
@@ -182,8 +203,9 @@ BEGIN
 			EXIT short WHEN place.waits IS NOT FALSE;
 			p := place.p;
 			lanes := u.lanes;
-			lane := u.lane;
-			since := u.from_time;
+			bucket_from := (u.lane * 32768 + lanes - 1) / lanes;
+			bucket_to := (u.lane * 32768 + 32768 + lanes - 1) / lanes - 1;
+			since := coalesce(u.from_time, '-infinity');
 			-- the rest of the window, and the next one behind it
 			LOOP
 				fresh := p.s2 IS NULL;
@@ -298,7 +320,7 @@ BEGIN
 						IF seen <= lim THEN
 							upto := top;
 						ELSIF dense THEN	-- of a lane some less: it may have more of these than others
-							upto := above + least(CASE WHEN lanes = 1 THEN n ELSE lanes * (n - n / 8) END, top - above);
+							upto := above + least(CASE WHEN lanes = 1 THEN n ELSE lanes * (n - least(n / 8, 2 * sqrt(n)::int8)) END, top - above);
 						ELSE
 							upto := CASE WHEN lanes = 1 THEN top ELSE above + least(top - above, lanes * n * 2 + 1000) END;
 							@cut@
@@ -369,12 +391,8 @@ BEGIN
 				queue._window_bounds(k, false, true))],
 			['@bounds@', queue._by_rings(ARRAY(SELECT queue._window_bounds(k, false, false, i) FROM unnest(rings) AS i),
 				queue._window_bounds(k, false, false))],
-			['@cut_late@', format(cut_from, queue._both_events(k, cut_cols, mine))],
-			['@cut@', format(cut_from, queue._window_events(k, cut_cols, mine))],
-			['@read_late@', queue._by_rings(ARRAY(SELECT format(read_from, queue._both_events(k, read_cols, mine, i)) FROM unnest(rings) AS i),
-				format(read_from, queue._both_events(k, read_cols, mine)))],
-			['@read@', queue._by_rings(ARRAY(SELECT format(read_from, queue._window_events(k, read_cols, mine, 'n', i)) FROM unnest(rings) AS i),
-				format(read_from, queue._window_events(k, read_cols, mine)))],
+			['@cut_late@', queue._of_window(k, cut_from, cut_cols, true)], ['@cut@', queue._of_window(k, cut_from, cut_cols)],
+			['@read_late@', queue._of_window(k, read_from, read_cols, true)], ['@read@', queue._of_window(k, read_from, read_cols)],
 			['@kind@', kind], ['@k@', k::text]] LOOP
 		body := replace(body, part[1], part[2]);
 	END LOOP;

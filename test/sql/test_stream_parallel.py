@@ -96,7 +96,7 @@ def test_thin(db, n):
 
 def test_a_lane_is_free_when_its_delivery_is_done(db):
     make(db, 2)
-    put(db, *("%s%d" % (g, i) for i in range(1, 5) for g in "abcd"))
+    put(db, *("%s%d" % (g, i) for i in range(1, 5) for g in "aebg"))     # two of each lane
     (one, first), (two, second) = all_out(db, lim=2)
     assert raw(db)[0][0] is None
     done(db, two)
@@ -263,7 +263,7 @@ def test_one_group_alone_holds_nobody_up(db):
 
 
 def same_lane(db, a, b, n):
-    lane = "(hashtextextended(%s, 0) & 32767) %% %s"
+    lane = "(hashtextextended(%s, 0) & 32767) * %s >> 15"
     return db.value("SELECT %s = %s" % (lane, lane), a, n, b, n)
 
 
@@ -271,6 +271,47 @@ def test_what_has_no_group_is_spread(db):
     make(db, 4)
     db.rows("SELECT queue.push('s', '1') FROM generate_series(1, 400)")
     assert [len(p) for _, p in all_out(db)] == [100] * 4
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 64])
+def test_the_short_way_and_the_long_one_have_the_same_lanes(db, n, monkeypatch):
+    for sub in "ab":
+        make(db, n, sub=sub)
+    put(db, *("%s%d" % (g, i) for i in range(3) for g in [*"abcdefghijklm", ""]))
+    got = {}
+    for sub, way in (("a", "_take_for"), ("b", "_take_long_jsonb")):
+        monkeypatch.setattr("test_stream.TAKE", way)
+        first = db.value("SELECT min(number) FROM queue.subscriptions WHERE name = %s", sub)
+        while (got_now := take(db, sub))[0]:
+            token, payloads = got_now
+            got.setdefault(sub, {})[int(token.split("-")[0]) - first] = payloads
+            done(db, token)
+    assert got["a"] == got["b"] and sum(map(len, got["a"].values())) == 3 * 14
+
+
+def test_a_lane_reads_its_own(db):
+    """Others' events are passed over in the index."""
+    make(db, 4)
+    db.rows("SELECT queue.push('s', '1') FROM generate_series(1, 4000)")
+    root = db.connect("postgres")
+    root.rows("ANALYZE queue.e1_0")
+    take(db, lim=500)       # it has looked for the window's bounds
+    root.rows("BEGIN")
+    for _ in range(3):
+        assert len(take(root, lim=500)[1]) == 500
+    assert root.value("SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
+                      " WHERE schemaname = 'queue' AND relname LIKE 'e1\\_%%'") < 2000
+    root.rows("COMMIT")
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 64])
+def test_what_has_no_group_is_of_each_lane_in_turn(db, n):
+    make(db, n)
+    for start in (1, 2, 5):
+        db.rows("SELECT queue.push('s', '1') FROM generate_series(1, %s)", start * n)
+        assert [len(p) for _, p in all_out(db)] == [start] * n
+        for token in db.column("SELECT sub || '-d' || id || '-' || token FROM queue.deliveries"):
+            done(db, token)
 
 
 def test_two_takes_at_once(db):

@@ -57,7 +57,7 @@ def test_what_an_event_is(db):
         {**common, "op": "delete", "new": None, "old": {"id": 7, "total": 2}},
         {**common, "op": "truncate", "key": None, "new": None, "old": None}]
     bucket = db.value("SELECT hashtextextended('7', 0) & 32767")
-    assert [r[1:] for r in rows] == [(None, "7", bucket, None, xid)] * 3 + [(None, None, None, None, xid)]
+    assert [r[1:] for r in rows] == [(None, "7", bucket, None, xid)] * 3 + [(None, None, 0b00100000 << 7, None, xid)]    # of its id, 4
 
 
 def test_what_is_rolled_back_is_no_event(db, tracked):
