@@ -178,7 +178,7 @@ PARAM_INT (queue_engine_after, "100", 0, 1000000, PARAM_RELOAD, NULL,
 PARAM_INT (queue_engine_statements, "3000", 100, 100000, PARAM_RELOAD, NULL,
 	"Statements of queues that are kept prepared on each connection of the queue engine's own: three for each queue that is used there. A session of Postgres needs some 130 kB for each.")
 PARAM_INT (queue_batches, "1", 1, 64, PARAM_RELOAD, NULL,
-	"Merged PUSH or DONE statements of one role that are under way at the same time; what comes meanwhile gathers for the next.")
+	"Merged PUSH or DONE statements of one role that are under way at the same time; what comes meanwhile gathers for the next, except that few do not wait for a slow commit.")
 PARAM_TIME(queue_engine_timeout, "10s", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long the server may take to answer a statement of the queue engine before its connection is given up: PUSH and DONE then fail with 08007, TAKE is asked again. One that waits for a lock, or for a synchronous standby, is waited for. 0: no limit.")
 PARAM_TIME(queue_wait_default, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,

@@ -16,17 +16,17 @@
 /* A commit that takes so long is the disk's, and others that are under way share it. So while they are few, nobody waits
  * first for one and then for his own. */
 #define SLOW (2 * USEC_MSEC)
-#define FEW                                                                                        \
-	8 /* of all groups: of many clients none is alone for long, and what they share is the processor */
+#define FEW  8 /* of all groups: of many clients none is alone for long; they share the processor */
 
 static struct {
 	struct group *groups;
-	struct group
-		nobody; /* always there: without any the table would be made anew for each statement */
 	struct loop_tick *tick;
 	bool delays_expected; /* the tick will come */
 	unsigned n_items;     /* of all groups */
 } merging;
+
+/* Always there: without any group the table would be made anew for each statement. */
+static struct group nobody;
 
 /* While so many are under way the next one gathers. */
 static unsigned in_flight_limit(const struct group *g)
@@ -550,17 +550,17 @@ static usec_t on_tick(void *arg, usec_t now)
 
 bool merge_start(void)
 {
-	merging.nobody.key = (const uint8_t *)"";
-	HASH_ADD_KEYPTR(hh, merging.groups, merging.nobody.key, 0, &merging.nobody);
+	nobody.key = (const uint8_t *)"";
+	HASH_ADD_KEYPTR(hh, merging.groups, nobody.key, 0, &nobody);
 	merging.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	return merging.tick != NULL && merging.nobody.hh.tbl != NULL;
+	return merging.tick != NULL && nobody.hh.tbl != NULL;
 }
 
 void merge_stop(void)
 {
-	if (merging.nobody.hh.tbl != NULL)
-		HASH_DEL(merging.groups, &merging.nobody);
-	merging.nobody.hh.tbl = NULL;
+	if (nobody.hh.tbl != NULL)
+		HASH_DEL(merging.groups, &nobody);
+	nobody.hh.tbl = NULL;
 	loop_tick_free(&merging.tick);
 	merging.delays_expected = false;
 }
