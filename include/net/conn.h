@@ -93,6 +93,8 @@ const uint8_t *conn_input(const struct conn *c, size_t *ret_len);
 
 /* Queues bytes. Errors surface as on_end. */
 void conn_write(struct conn *c, const void *data, size_t len);
+/* Writes what is queued, as far as the kernel takes it at once; calls nobody. false: it has not taken all. */
+bool conn_flush(struct conn *c);
 /* What is queued, if it is not much, stays until more is queued: the beginning of an answer whose rest is expected in a
  * moment, as a Postgres keeps it, too. conn_show_kept(): the rest may be long in coming, it goes out in this turn. */
 void conn_keep_back(struct conn *c);

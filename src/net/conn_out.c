@@ -331,6 +331,13 @@ void conn_write(struct conn *c, const void *data, size_t len)
 		conn_mark_dirty(c);
 }
 
+bool conn_flush(struct conn *c)
+{
+	if (!(c->flags & (F_CLOSED | F_ENDED | F_CONNECTING)))
+		out_flush(c);
+	return c->out_len == 0 && !tls_has_unsent(c);
+}
+
 void conn_keep_back(struct conn *c)
 {
 	/* with F_BLOCKED it is more than the beginning of an answer, or TLS has something left */

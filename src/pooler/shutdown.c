@@ -21,6 +21,8 @@
 #define PERIOD (50 * USEC_MSEC)
 /* Work of our own for those who have left, such as giving their jobs back, is still carried out. */
 #define OWN_GRACE (5 * USEC_SEC)
+/* Who is slow to read his last answer has so long for it. */
+#define READ_GRACE (5 * USEC_SEC)
 
 static struct {
 	enum pooler_shutdown how;
@@ -103,14 +105,26 @@ void shutdown_client_ready(struct client *c)
 	pooler_tick_at(loop_now());
 }
 
+/* What the kernel does not take would be cut off with the connection. */
+static bool has_answer(struct client *c, usec_t now)
+{
+	usec_t since = c->idle_since > ending.begun_at ? c->idle_since : ending.begun_at;
+
+	return c->conn == NULL || conn_flush(c->conn) || now - since > READ_GRACE;
+}
+
 bool shutdown_say_goodbye(void *arg, usec_t now)
 {
-	bool any = client_all.leaving.head != NULL;
+	struct client *c, *next;
+	bool any = false;
 
 	(void)arg;
-	(void)now;
-	while (client_all.leaving.head != NULL)
-		say_goodbye(client_all.leaving.head);
+	DL_FOREACH_SAFE (client_all.leaving.head, c, next) {
+		if (!has_answer(c, now))
+			continue;
+		say_goodbye(c);
+		any = true;
+	}
 	return any;
 }
 
@@ -127,7 +141,7 @@ static void end_idle_client(struct client *c, void *arg)
 	if (move_is_begun() && is_idle(c) && move_take(c))
 		return;
 	if (must_go(c))
-		say_goodbye(c);
+		client_move(c, CLIENT_LEAVING);
 }
 
 /* It would get a server for a transaction that is not begun yet. */
@@ -187,6 +201,7 @@ static bool is_at_rest(usec_t now)
 	/* what those leave behind who were just sent away is work, too */
 	(void)ends_phase(NULL, now);
 	count_work(&in_use, &own);
+	in_use += client_all.leaving.count;
 	if (in_use > 0 || clients_left() > 0)
 		ending.unused_since = now;
 	return in_use == 0 && (own == 0 || now - ending.unused_since > OWN_GRACE);

@@ -430,6 +430,13 @@ static void conn_push(struct conn *c)
 		p->window -= n;
 }
 
+bool conn_flush(struct conn *c)
+{
+	if (!c->closed && !c->ended && !c->connecting && !c->no_memory)
+		conn_push(c);
+	return c->out.len == 0;
+}
+
 void conn_close(struct conn **p)
 {
 	struct conn *c = *p;

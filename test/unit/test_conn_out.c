@@ -133,6 +133,32 @@ static void test_slow_reader(void **state)
 }
 
 /* Output is blocked and reading is off, with unread bytes: both registrations become edges. */
+/* At once, as far as that goes. */
+static void test_flush(void **state)
+{
+	struct owner o;
+	struct buf got = BUF_INIT;
+	uint8_t data[10000];
+	int peer;
+
+	(void)state;
+	pattern(data, sizeof(data));
+	pair_open(&o, &peer);
+	conn_write(o.c, "a", 1);
+	assert_true(conn_flush(o.c));
+	fd_drain(peer, &got);
+	assert_string_equal(buf_cstr(&got), "a");
+	while (conn_flush(o.c))
+		conn_write(o.c, data, sizeof(data));
+	assert_true(conn_pending_output(o.c) > 0);
+	fd_drain(peer, &got);
+	run_turns(2);
+	assert_true(conn_flush(o.c));
+	buf_free(&got);
+	owner_free(&o);
+	close(peer);
+}
+
 static void test_blocked_with_reading_off(void **state)
 {
 	static uint8_t data[400000];
@@ -358,6 +384,7 @@ int main(void)
 		TEST(test_small_writes_are_gathered),
 		TEST(test_kept_back),
 		TEST(test_large_write_goes_at_once),
+		TEST(test_flush),
 		TEST(test_slow_reader),
 		TEST(test_blocked_with_reading_off),
 		TEST(test_backpressure_between_two),

@@ -105,6 +105,25 @@ def test_console_and_unix_socket_stay(proxy, db, command):
     assert not os.path.exists("%s/.s.PGSQL.%d" % (proxy.dir, proxy.port))
 
 
+def test_who_reads_slowly_gets_the_whole_answer(qbouncer, db):
+    """The proxy has it already, and the jobs are taken. The goodbye stands behind it."""
+    jobs, size = 8, 1_000_000
+    proxy = qbouncer()
+    with proxy.wire(db) as c, Wire(proxy.port, rcvbuf=4096) as slow:
+        c.simple("QUEUE CREATE q WITH (payload = text)")
+        c.simple("QUEUE PUSH q " + ", ".join(["'%s'" % ("x" * size)] * jobs))
+        slow.startup(user="app", database=db)
+        slow.query("QUEUE TAKE q LIMIT %d" % jobs)
+        wait_for(lambda: any(int(r["send_avail"]) > size for r in proxy.console("SHOW SOCKETS")), "an answer that is not read")
+        proxy.signal(signal.SIGINT)
+        begun(proxy, "servers")
+        got = slow.closed()
+    assert [b"x" * size in m.row for m in got if m.type == "D"] == [True] * jobs
+    assert [m.tag for m in got if m.type == "C"] == ["SELECT %d" % jobs]
+    assert [m.sqlstate for m in got if m.type == "E"] == ["57P01"]
+    ended(proxy)
+
+
 def test_who_waits_is_told(qbouncer, db):
     proxy = qbouncer(default_pool_size="1", reserve_pool_size="0")
     with proxy.wire(db) as c, proxy.wire(db) as waits:
