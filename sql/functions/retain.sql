@@ -142,8 +142,8 @@ BEGIN
 			EXIT WHEN needs;
 			needs := NOT queue._has_seen(log, d.s1);
 			IF needs AND exactly THEN
-				EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id > $1 AND id <= $2 AND bucket * $3 >> 15 = $4)', log)
-					INTO needs USING d.last, d.upto, u.lanes, u.lane;
+				EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id > $1 AND id <= $2 AND bucket BETWEEN %s AND %s)', VARIADIC
+						log::text || queue._lane_buckets('$3', '$4')) INTO needs USING d.last, d.upto, u.lanes, u.lane;
 			END IF;
 		END LOOP;
 		result := CASE WHEN needs THEN result || u.number ELSE result END;
@@ -161,9 +161,9 @@ DECLARE
 	most CONSTANT int4 := 100000;
 	has bool;
 BEGIN
-	EXECUTE format('SELECT count(*) = $5 OR bool_or(bucket * $3 >> 15 = $4 AND NOT pg_visible_in_snapshot(xid, $1)
+	EXECUTE format('SELECT count(*) = $5 OR bool_or(bucket BETWEEN %2$s AND %3$s AND NOT pg_visible_in_snapshot(xid, $1)
 				AND NOT (id <= $2 AND $6 IS NOT NULL AND pg_visible_in_snapshot(xid, $6)))
-			FROM (SELECT id, xid, bucket FROM %s ORDER BY id DESC LIMIT $5) AS e', log)
+			FROM (SELECT id, xid, bucket FROM %1$s ORDER BY id DESC LIMIT $5) AS e', VARIADIC log::text || queue._lane_buckets('$3', '$4'))
 		INTO has USING p.s1, p.last, u.lanes, u.lane, most, p.s2;
 	RETURN has;
 END

@@ -152,6 +152,19 @@ BEGIN
 END
 $$;
 
+-- A lane's first bucket and its last one, as SQL: those for which "bucket * lanes >> 15 = lane". So they are a condition of the
+-- index on the ids, which has the bucket behind them. A negative one, which nobody has but who writes events by hand, is of
+-- lane 0: a CHECK would be prepared by each push.
+CREATE OR REPLACE FUNCTION queue._lane_buckets(lanes text, lane text) RETURNS text[]
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN ARRAY[format('CASE WHEN %1$s > 0 THEN (%1$s * 32768 + %2$s - 1) / %2$s ELSE -32768 END', lane, lanes),
+		format('((%s * 32768 + 32768 + %s - 1) / %2$s - 1)', lane, lanes)];
+END
+$$;
+
 -- A function that gives payloads of another type than those of the stream.
 CREATE OR REPLACE FUNCTION queue._check_events(s queue.streams, wanted text) RETURNS void
 LANGUAGE plpgsql
@@ -207,9 +220,11 @@ DECLARE
 	pinned CONSTANT text := 'SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 		SET plan_cache_mode = force_generic_plan';
 	cols CONSTANT text := 'id, xid, pushed_at, key, "group", headers, payload';
+	mine CONSTANT text := ' AND bucket BETWEEN bucket_from AND bucket_to';
+	read_all CONSTANT text := 'RETURN QUERY SELECT * FROM (%s) AS u ORDER BY id LIMIT n;';
+	buckets CONSTANT text[] := queue._lane_buckets('lanes', 'lane');
 	reader record;
 	visible text;
-	with_late text;
 BEGIN
 	EXECUTE format('CREATE FUNCTION queue._push_event_%s(at int4, log oid, payloads text[], head jsonb, k text, g text)
 		RETURNS SETOF int8 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -270,16 +285,32 @@ BEGIN
 END
 $f$, queue._window_events(k, reader.cols), queue._late_events(k, reader.cols), reader.before, reader.behind));
 	END LOOP;
-	-- The same of a lane (parallel). It looks at "most" events for its own, then it has looked as far as "reach".
-	FOR reader IN SELECT * FROM (VALUES
-			('_cut_lane_%s', ', most int4, OUT events int4, OUT ends int8, OUT oldest timestamptz, OUT reach int8', 'id, pushed_at, bucket', '', 'most',
-				'SELECT count(*), max(id), min(pushed_at) INTO events, ends, oldest FROM (SELECT id, pushed_at FROM (SELECT * FROM (',
-				') AS u ORDER BY id LIMIT most) AS looked WHERE bucket * lanes >> 15 = lane ORDER BY id LIMIT n) AS cut',
-				'IF events < n AND most IS NOT NULL THEN SELECT id INTO reach FROM (', ') AS u ORDER BY id OFFSET most - 1 LIMIT 1; END IF;'),
-			('_read_lane_%s', NULL, cols, ' AND bucket * lanes >> 15 = lane', 'n', 'RETURN QUERY SELECT * FROM (', ') AS u ORDER BY id LIMIT n',
-				NULL, NULL)) AS r (name, result, cols, mine, most, before, behind, rest_before, rest_behind) LOOP
-		visible := queue._window_events(k, reader.cols, reader.mine, reader.most);
-		with_late := visible || ' UNION ALL ' || queue._late_events(k, reader.cols, reader.mine, reader.most);
+	-- The same of a lane (parallel). It looks at "most" events for its own, then it has looked as far as "reach". Among as many ids
+	-- are no more events than that: where its own are there, others' are not looked at.
+	FOR reader IN SELECT * FROM (VALUES ('_cut_lane_%s', ', most int4, OUT events int4, OUT ends int8, OUT oldest timestamptz, OUT reach int8', $f$
+		SELECT count(*), max(id), min(pushed_at) INTO events, ends, oldest FROM (SELECT id, pushed_at FROM (SELECT * FROM (
+			%1$s) AS u ORDER BY id LIMIT most) AS looked WHERE bucket BETWEEN bucket_from AND bucket_to ORDER BY id LIMIT n) AS cut;
+		IF events < n AND most IS NOT NULL THEN
+			SELECT id INTO reach FROM (%1$s) AS u ORDER BY id OFFSET most - 1 LIMIT 1;
+		END IF;$f$, $f$
+		upto := above + least(upto - above, most);
+		%2$s
+		IF events < n AND most IS NOT NULL THEN
+			upto := till;
+			SELECT id INTO reach FROM (%1$s) AS u ORDER BY id OFFSET most - 1 LIMIT 1;
+			upto := coalesce(reach, till);
+			%2$s
+		END IF;$f$), ('_read_lane_%s', NULL, '%s', '%s')) AS r (name, result, with_late, without) LOOP
+		IF reader.result IS NULL THEN
+			visible := queue._window_events(k, cols, mine);
+			reader.with_late := format(read_all, visible || ' UNION ALL ' || queue._late_events(k, cols, mine));
+			reader.without := format(read_all, visible);
+		ELSE
+			visible := queue._window_events(k, 'id, pushed_at, bucket', most => 'most');
+			reader.with_late := format(reader.with_late, visible || ' UNION ALL ' || queue._late_events(k, 'id, pushed_at, bucket', most => 'most'));
+			reader.without := format(reader.without, visible, format('SELECT count(*), max(id), min(pushed_at) INTO events, ends, oldest
+				FROM (SELECT id, pushed_at FROM (%s) AS u ORDER BY id LIMIT n) AS cut;', queue._window_events(k, 'id, pushed_at', mine)));
+		END IF;
 		EXECUTE format('CREATE FUNCTION queue.%s(lo xid8, w pg_snapshot, late xid8[], floor int8, last int8, upto int8,
 			since timestamptz, n int4, lanes int4, lane int4%s) %s LANGUAGE plpgsql STABLE %s AS %L', format(reader.name, k), reader.result,
 			CASE WHEN reader.result IS NULL THEN 'RETURNS SETOF queue._event_' || kind ELSE '' END, pinned,
@@ -287,18 +318,18 @@ $f$, queue._window_events(k, reader.cols), queue._late_events(k, reader.cols), r
 DECLARE
 	safe CONSTANT xid8 := pg_snapshot_xmin(w);
 	above CONSTANT int8 := greatest(last, floor - 1);
+	till CONSTANT int8 := upto;
+	bucket_from CONSTANT int2 := %s;
+	bucket_to CONSTANT int2 := %s;
 BEGIN
 	since := coalesce(since, '-infinity');
 	IF cardinality(late) > 0 THEN
-		%s;
 		%s
 	ELSE
-		%s;
 		%s
 	END IF;
 END
-$f$, reader.before || with_late || reader.behind, reader.rest_before || with_late || reader.rest_behind,
-				reader.before || visible || reader.behind, reader.rest_before || visible || reader.rest_behind));
+$f$, buckets[1], buckets[2], reader.with_late, reader.without));
 	END LOOP;
 	PERFORM queue._generate_take_for(k, kind);
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_event_%1$s, queue._floor_%1$s, queue._cut_%1$s, queue._read_%1$s,

@@ -533,6 +533,7 @@ BEGIN
 	PERFORM queue._must_select(s);		-- to whom may not read it nothing is shown to be moved
 	UPDATE queue.retries AS r SET sub = t.number FROM queue.subscriptions AS t
 		WHERE r.sub = u.number AND t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NULL
+			-- the lane of a bucket: what queue._lane_buckets says the other way round
 			AND t.lane = coalesce((hashtextextended(r."group", 0) & 32767) * t.lanes >> 15, r.id % t.lanes);
 	SELECT * INTO was FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
 	SELECT p.* INTO p FROM queue.subscriptions AS t JOIN queue.positions AS p ON p.sub = t.number
@@ -781,13 +782,14 @@ BEGIN
 	END IF;
 	IF p.s2 IS NOT NULL THEN
 		rest := rest || ' UNION ALL (SELECT pushed_at, id, bucket, xid FROM @e@ WHERE id > greatest(($1).last, ($1).floor - 1)
-				AND coalesce(xid, $6) >= $6 AND pg_visible_in_snapshot(xid, $5) LIMIT $4)
+				AND CASE WHEN xid >= $6 THEN pg_visible_in_snapshot(xid, $5) END LIMIT $4)
 			UNION ALL (SELECT pushed_at, id, bucket, xid FROM @e@ WHERE xid = ANY ($7) AND id > ($1).last LIMIT $4)';
 	END IF;
 	EXECUTE format('SELECT count(*), min(pushed_at) FROM (SELECT pushed_at, id, bucket, xid FROM (%s) AS u
 			WHERE ($2 IS NULL OR pushed_at >= $2) AND ($3 IS NULL OR id >= $3) LIMIT $4) AS v', queue._each_of_ring(k, rest, ' UNION ALL '))
 			|| CASE WHEN lanes > 1 OR ends IS NOT NULL
-				THEN ' WHERE bucket * $8 >> 15 = $9 AND ($10 IS NULL OR pg_visible_in_snapshot(xid, $10))' ELSE '' END
+				THEN format(' WHERE bucket BETWEEN %s AND %s AND ($10 IS NULL OR pg_visible_in_snapshot(xid, $10))',
+					VARIADIC queue._lane_buckets('$8', '$9')) ELSE '' END
 		INTO n, first USING p, since, from_id, most, w, lo, late, lanes, lane, ends;
 END
 $$;

@@ -67,7 +67,7 @@ LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	mine CONSTANT text := ' AND bucket >= bucket_from AND bucket <= bucket_to';
+	mine CONSTANT text := ' AND bucket BETWEEN bucket_from AND bucket_to';
 	texts text[];
 	further text;
 	ring int4;
@@ -203,8 +203,8 @@ BEGIN
 			EXIT short WHEN place.waits IS NOT FALSE;
 			p := place.p;
 			lanes := u.lanes;
-			bucket_from := (u.lane * 32768 + lanes - 1) / lanes;
-			bucket_to := (u.lane * 32768 + 32768 + lanes - 1) / lanes - 1;
+			bucket_from := @bucket_from@;
+			bucket_to := @bucket_to@;
 			since := coalesce(u.from_time, '-infinity');
 			-- the rest of the window, and the next one behind it
 			LOOP
@@ -375,6 +375,7 @@ BEGIN
 END
 $take$;
 	rings CONSTANT int4[] := '{0,1,2,3}';
+	buckets CONSTANT text[] := queue._lane_buckets('lanes', 'u.lane');
 	part text[];
 BEGIN
 	FOREACH part SLICE 1 IN ARRAY ARRAY[
@@ -393,7 +394,7 @@ BEGIN
 				queue._window_bounds(k, false, false))],
 			['@cut_late@', queue._of_window(k, cut_from, cut_cols, true)], ['@cut@', queue._of_window(k, cut_from, cut_cols)],
 			['@read_late@', queue._of_window(k, read_from, read_cols, true)], ['@read@', queue._of_window(k, read_from, read_cols)],
-			['@kind@', kind], ['@k@', k::text]] LOOP
+			['@bucket_from@', buckets[1]], ['@bucket_to@', buckets[2]], ['@kind@', kind], ['@k@', k::text]] LOOP
 		body := replace(body, part[1], part[2]);
 	END LOOP;
 	EXECUTE format('CREATE FUNCTION queue._take_for_%s(q text, sub text, lim int4, least_events int4, within interval, lease interval,

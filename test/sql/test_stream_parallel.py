@@ -289,18 +289,46 @@ def test_the_short_way_and_the_long_one_have_the_same_lanes(db, n, monkeypatch):
     assert got["a"] == got["b"] and sum(map(len, got["a"].values())) == 3 * 14
 
 
-def test_a_lane_reads_its_own(db):
+def test_which_buckets_a_lane_has(db):
+    """Each bucket is of one lane, which is the same in both forms of the rule."""
+    first, last = db.rows("SELECT a[1], a[2] FROM queue._lane_buckets('n', 'lane') AS a")[0]
+    lanes = db.rows(f"SELECT n, lane, {first}, {last} FROM generate_series(1, 64) AS n, generate_series(0, n - 1) AS lane ORDER BY n, lane")
+    assert len(lanes) == 64 * 65 / 2
+    end = {}
+    for n, lane, begins, ends in lanes:
+        assert begins == end.get(n, -32768) and ends >= begins, (n, lane)
+        end[n] = ends + 1
+    assert set(end.values()) == {32768}
+    assert db.rows(f"""SELECT count(*), bool_and(bucket BETWEEN {first} AND {last}) FROM (
+        SELECT n, bucket, bucket * n >> 15 AS lane FROM generate_series(1, 64) AS n, generate_series(0, 32767) AS bucket) AS b""") == [
+        (64 * 32768, True)]
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_what_has_a_strange_bucket_is_read(db, n):
+    """Who may push may write it into the table himself."""
+    make(db, n)
+    bob = db.connect("bob")
+    db.rows("SELECT queue.grant('s', '{push}', '{bob}')")
+    bob.rows("INSERT INTO queue.e1_0 (bucket, payload) VALUES (-1, '\"1\"'), (-32768, '\"2\"'), (32767, '\"3\"')")
+    assert sorted(drain(db)) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("way, most", [("_take_for", 2000), ("_take_long_jsonb", 4000)])
+def test_a_lane_reads_its_own(db, way, most, monkeypatch):
     """Others' events are passed over in the index."""
+    monkeypatch.setattr("test_stream.TAKE", way)
     make(db, 4)
     db.rows("SELECT queue.push('s', '1') FROM generate_series(1, 4000)")
     root = db.connect("postgres")
     root.rows("ANALYZE queue.e1_0")
-    take(db, lim=500)       # it has looked for the window's bounds
+    for token, _ in all_out(db, lim=500):       # they have looked for the window's bounds
+        done(db, token)
     root.rows("BEGIN")
     for _ in range(3):
         assert len(take(root, lim=500)[1]) == 500
     assert root.value("SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
-                      " WHERE schemaname = 'queue' AND relname LIKE 'e1\\_%%'") < 2000
+                      " WHERE schemaname = 'queue' AND relname LIKE 'e1\\_%%'") < most
     root.rows("COMMIT")
 
 
