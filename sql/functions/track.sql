@@ -76,17 +76,18 @@ END
 $$;
 
 -- Before the first push of a transaction: where what is pushed to was dropped while this waited for that, there is nothing to
--- push, and no error of who writes. The lock on its table, for which no row is inserted, stays: later ones need no
--- look. What a savepoint has locked is forgotten with it, as the setting is.
-CREATE OR REPLACE FUNCTION queue._track_guard(number int4, tab text) RETURNS text
+-- push, and no error of who writes. The lock on its table, of which no row is read, stays: later ones need no look, and with it
+-- the push does not wait for a DROP that waits. What a savepoint has locked is forgotten with it, as the setting is. push: of a
+-- queue, whose table another one of its name may have by now.
+CREATE OR REPLACE FUNCTION queue._track_guard(number int4, tab text, push text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN format($f$IF strpos(current_setting('qbouncer.tracked', true), ' %1$s ') > 0 IS NOT TRUE THEN
 			BEGIN
-				INSERT INTO %2$s (payload) SELECT NULL WHERE false;
-				PERFORM set_config('qbouncer.tracked', concat(current_setting('qbouncer.tracked', true), ' %1$s '), true);
+				PERFORM id FROM %2$s LIMIT 0;
+				%3$sPERFORM set_config('qbouncer.tracked', concat(current_setting('qbouncer.tracked', true), ' %1$s '), true);
 			EXCEPTION WHEN undefined_table THEN
 				IF to_regclass(%2$L) IS NULL THEN
 					RETURN NULL;
@@ -94,7 +95,8 @@ BEGIN
 				RAISE;
 			END;
 		END IF;
-$f$, number, tab);
+$f$, number, tab, 'IF to_regproc(' || quote_literal(push) || ') IS NULL THEN RETURN NULL; END IF;
+				');
 END
 $$;
 
@@ -222,7 +224,7 @@ $f$, payload);
 	PERFORM queue._tell(%s, qb_name);
 	RETURN NULL;
 END
-$f$, (SELECT queue._track_guard($2, queue._table(c.name)) FROM queue.queues AS c WHERE c.number = $2), payload, number);
+$f$, (SELECT queue._track_guard($2, queue._table(c.name), format('queue._push_%s', $2)) FROM queue.queues AS c WHERE c.number = $2), payload, number);
 	END IF;
 	RETURN body;
 END

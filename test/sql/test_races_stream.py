@@ -120,6 +120,60 @@ def test_a_tracked_write_and_what_a_trigger_of_the_owners_misses(s):
     assert "nosuch" in s.fails("42P01", "INSERT INTO x VALUES (1)").message_primary
 
 
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_a_tracked_write_behind_who_makes_the_queue_anew(s, isolation):
+    """The new one has its name, and is not what is tracked."""
+    s.rows("SELECT queue.create('w')")
+    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
+    s.rows("SELECT queue.track('x', 'w')")
+    two = s.connect()
+    two.rows("INSERT INTO x VALUES (0)")
+    two.rows("BEGIN ISOLATION LEVEL " + isolation)
+    two.rows("SELECT count(*) FROM x")
+    s.rows("BEGIN")
+    s.rows("SELECT queue.drop('w')")
+    s.rows("SELECT queue.create('w')")
+    writes = s.beside(two.rows, "INSERT INTO x VALUES (1), (2)")
+    s.until_blocked(two)
+    s.rows("COMMIT")
+    writes.result()
+    two.rows("COMMIT")
+    two.rows("INSERT INTO x VALUES (3)")
+    assert two.column("SELECT id FROM x ORDER BY id") == [0, 1, 2, 3]
+    assert s.value("SELECT count(*) FROM queue.q_w") == 0
+
+
+@pytest.mark.parametrize("kind", ["stream", "queue"])
+def test_a_tracked_write_and_a_drop_that_waits(s, kind):
+    """Who has locked it only to look, as a first push does, writes before the DROP."""
+    if kind == "queue":
+        s.rows("SELECT queue.create('w')")
+    name, table = {"stream": ("s", "e%d_0" % s.value("SELECT number FROM queue.streams")), "queue": ("w", "q_w")}[kind]
+    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
+    s.rows("SELECT queue.track('x', '%s')" % name)
+    two, three = s.connect(), s.connect()
+    two.rows("BEGIN")
+    two.rows("SELECT id FROM queue.%s LIMIT 0" % table)
+    drops = s.beside(three.rows, "SELECT queue.drop('%s')" % name)
+    s.until_blocked(three)
+    two.rows("INSERT INTO x VALUES (1)")
+    assert two.value("SELECT count(*) FROM queue.%s WHERE strpos(payload::text, 'insert') > 0" % table) == 1
+    two.rows("COMMIT")
+    drops.result()
+
+
+def test_a_tracked_write_fires_a_statement_trigger_of_the_owners_once(s):
+    s.rows("SELECT queue.create('w')")
+    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
+    s.rows("CREATE TABLE fired (at text)")
+    s.rows("SELECT queue.track('x', 'w')")
+    s.rows("CREATE FUNCTION tells() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO public.fired VALUES (TG_WHEN); RETURN NULL; END'")
+    s.rows("CREATE TRIGGER one BEFORE INSERT ON queue.q_w FOR EACH STATEMENT EXECUTE FUNCTION tells()")
+    s.rows("CREATE TRIGGER two AFTER INSERT ON queue.q_w FOR EACH STATEMENT EXECUTE FUNCTION tells()")
+    s.rows("INSERT INTO x VALUES (1)")
+    assert s.column("SELECT at FROM fired") == ["BEFORE", "AFTER"]
+
+
 def test_drop_behind_who_makes_it_anew(s):
     """What it meant is gone; the new one is not what it was told of."""
     two = s.connect()
