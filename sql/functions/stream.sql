@@ -424,7 +424,10 @@ BEGIN
 	END IF;
 	-- CACHE 1: what is pushed later has a greater id, as far as its transactions do not overlap. Without a group the bucket is made of
 	-- the id, which is set just before: its last 8 bits, the other way round, so of any 2, 4, 8 ids behind one another each has
-	-- another lane. It is in the index on the id, where a lane passes over what others have.
+	-- another lane. (A byte is turned round by copies of it, 0x0202020202, of which some bits are taken, 0x010884422010, and added up
+	-- by the rest modulo 1023.) It is in the index on the id, where a lane passes over what others have. So that key does not hold
+	-- ids apart by itself: the sequence does. Who may write an id by hand, the owner of the table, says the bucket as well: the
+	-- default is made of what this session has drawn last.
 	EXECUTE format('CREATE SEQUENCE queue.%1$I CACHE 1; REVOKE ALL ON SEQUENCE queue.%1$I FROM PUBLIC',
 		format('e%s_id', NEW.number)) || '; ' || queue._each_of_ring(NEW.number, format($t$
 		CREATE TABLE @e@ (

@@ -319,7 +319,7 @@ BEGIN
 						n := lim - got;
 						IF seen <= lim THEN
 							upto := top;
-						ELSIF dense THEN	-- of a lane some less: it may have more of these than others
+						ELSIF dense THEN	-- of a lane less, by 2 sqrt(n), at most an eighth: it may have more than others
 							upto := above + least(CASE WHEN lanes = 1 THEN n ELSE lanes * (n - least(n / 8, 2 * sqrt(n)::int8)) END, top - above);
 						ELSE
 							upto := CASE WHEN lanes = 1 THEN top ELSE above + least(top - above, lanes * n * 2 + 1000) END;

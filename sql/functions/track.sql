@@ -211,7 +211,8 @@ $f$, number, queue._each_of_ring(number, format($part$qb_at = @i@ THEN
 		ELSE
 			INSERT INTO @e@ ("group", bucket, headers, payload) VALUES (qb_group, hashtextextended(qb_group, 0) & 32767, qb_head, %1$s%2$s);
 		END IF;
-$part$, payload, CASE WHEN (SELECT s.payload FROM queue.streams AS s WHERE s.number = $2) = 'text' THEN '::text' END, queue._track_guard(number, '@e@'), number), '	ELSIF '));
+$part$, payload, CASE WHEN (SELECT s.payload FROM queue.streams AS s WHERE s.number = $2) = 'text' THEN '::text' END,
+			queue._track_guard(number, '@e@'), number), '	ELSIF '));
 	ELSIF kind = 'topic' THEN
 		body := body || format($f$	PERFORM queue._tell(number, name) FROM (SELECT p.queue FROM queue._publish(qb_name || '.' || lower(TG_OP), ARRAY[%s::text],
 			NULL, NULL, NULL, qb_head::text, false, false, NULL, NULL, NULL, NULL, NULL, qb_group, NULL) AS p) AS p
