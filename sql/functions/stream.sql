@@ -154,7 +154,7 @@ $$;
 
 -- A lane's first bucket and its last one, as SQL: those for which "bucket * lanes >> 15 = lane". So they are a condition of the
 -- index on the ids, which has the bucket behind them. A negative one, which nobody has but who writes events by hand, is of
--- lane 0: a CHECK would be prepared by each push.
+-- lane 0: a CHECK, which each push prepares, made one of one event dearer by 7 %.
 CREATE OR REPLACE FUNCTION queue._lane_buckets(lanes text, lane text) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
