@@ -1139,6 +1139,7 @@ qb_dialogues = \
 	test/scenario/take/stream_counts.dlg \
 	test/scenario/take/stream_dies_with_rows.dlg \
 	test/scenario/take/stream_never_read.dlg \
+	test/scenario/take/stream_news_in_vain.dlg \
 	test/scenario/take/stream_payload_changes.dlg \
 	test/scenario/take/stream_rests.dlg \
 	test/scenario/take/stream_said_in_vain.dlg \

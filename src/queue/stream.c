@@ -314,15 +314,18 @@ static void wait_on(struct reader *w)
 {
 	const struct params *p = &conf_current()->p;
 	usec_t at = loop_now() + (system_is_up(w->db) ? p->queue_rescan : p->queue_safety_poll);
-	usec_t counted;
+	usec_t counted, due;
 
 	note_waiting(w);
+	due = w->due_ms > 0 ? loop_now() + (usec_t)w->due_ms * USEC_MSEC : USEC_NEVER;
 	if (w->due_ms < 0 && !w->expired && !park_must_leave(w->taker)) {
 		ask(w); /* what there was did not fit, and there is more */
 		return;
 	}
-	if (w->args.where != NULL)
+	if (w->args.where != NULL || (w->lag != NULL && due != USEC_NEVER))
 		quiet_longer(&w->quiet, loop_now());
+	if (w->args.where == NULL && w->quiet.until > due)
+		w->quiet.until = due; /* it need not wait for what is pushed */
 	if (w->park.wait == 0 || w->expired) {
 		park_over(&w->park);
 		return;
@@ -336,8 +339,7 @@ static void wait_on(struct reader *w)
 		return;
 	}
 	park_enter(&w->park);
-	if (w->due_ms > 0 && loop_now() + (usec_t)w->due_ms * USEC_MSEC < at)
-		at = loop_now() + (usec_t)w->due_ms * USEC_MSEC;
+	at = due < at ? due : at;
 	if (w->again)
 		at = loop_now();
 	w->again = false;

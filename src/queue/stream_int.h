@@ -79,7 +79,7 @@ struct reader {
 	char *least, *within, *lag; /* or NULL */
 	struct patience patience; /* MIN */
 	uint64_t uncounted;       /* news before it asked */
-	struct quiet quiet;      /* WHERE: after a look in vain; MIN: until there may be enough */
+	struct quiet quiet;      /* WHERE, LAG: after a look in vain; MIN: until there may be enough */
 	int waiting;             /* WHERE: so many lanes have something that has to wait */
 	int64_t waiting_ms;      /* ... the first of them; 0: none */
 	struct failure *failure; /* of its condition, while it is asked at which event */

@@ -220,6 +220,9 @@ static usec_t more_for(struct reader *w, uint64_t counted)
 	usec_t at;
 
 	INVARIANT(w->wish != NULL, "news for one who does not wait");
+	/* who ends one of the deliveries that are out says so, and its time was told */
+	if (w->task == NULL && w->out)
+		return USEC_NEVER;
 	if (w->least == NULL || (w->task == NULL && w->patience.missing == 0))
 		return loop_now();
 	if (w->task != NULL)
