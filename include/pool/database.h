@@ -154,6 +154,8 @@ bool route_stopped(const struct database *db); /* no server is given to anybody:
 unsigned pool_servers_total(const struct pool *p);
 bool pool_db_is_full(const struct pool *p);
 bool pool_user_is_full(const struct pool *p);
+bool pool_db_has_one_left(const struct pool *p);
+bool pool_user_has_one_left(const struct pool *p);
 /* Why the pool gets no further server, for those who wait: the limit and what to raise. */
 void pool_explain_limit(const struct pool *p, struct pg_error *err);
 static inline bool pool_may_use(const struct server *s) /* an idle one, for a task */

@@ -22,8 +22,8 @@ void places_stop(void);
 MUST_CHECK bool places_take_server(struct pool *p, bool engine, unsigned most);
 void places_give_server(struct pool *p, bool engine);
 unsigned places_of_pool(const struct pool *p, bool engine); /* over all processes */
-bool places_db_is_full(const struct pool *p);
-bool places_user_is_full(const struct pool *p);
+unsigned places_of_db(const struct pool *p);
+unsigned places_of_user(const struct pool *p);
 /* Somebody waits since then, and there is no place: the others hear it. most: of the pool, as above. */
 void places_want(struct pool *p, unsigned most, usec_t since);
 /* Somebody elsewhere waits longer and has less: a server that is free here goes. */

@@ -78,20 +78,41 @@ unsigned pool_servers_total(const struct pool *p)
 	return n - p->servers[SERVER_LISTENING].count;
 }
 
+/* Would it be full with so many more? Of several processes all count. */
+static bool db_is_full(const struct pool *p, unsigned more)
+{
+	unsigned max = p->db->max_connections > 0 ? (unsigned)p->db->max_connections : 0;
+
+	return max > 0 && (team_self() != 0 ? places_of_db(p) : p->db->n_servers) + more >= max;
+}
+
+static bool user_is_full(const struct pool *p, unsigned more)
+{
+	int limit = account_limits(p->account)->max_servers;
+	unsigned max = limit > 0 ? (unsigned)limit : 0;
+
+	return max > 0 &&
+	       (team_self() != 0 ? places_of_user(p) : p->account->servers) + more >= max;
+}
+
 bool pool_db_is_full(const struct pool *p)
 {
-	if (team_self() != 0)
-		return places_db_is_full(p);
-	return p->db->max_connections > 0 && p->db->n_servers >= (unsigned)p->db->max_connections;
+	return db_is_full(p, 0);
 }
 
 bool pool_user_is_full(const struct pool *p)
 {
-	int max = account_limits(p->account)->max_servers;
+	return user_is_full(p, 0);
+}
 
-	if (team_self() != 0)
-		return places_user_is_full(p);
-	return max > 0 && p->account->servers >= (unsigned)max;
+bool pool_db_has_one_left(const struct pool *p)
+{
+	return db_is_full(p, 1);
+}
+
+bool pool_user_has_one_left(const struct pool *p)
+{
+	return user_is_full(p, 1);
 }
 
 void pool_explain_limit(const struct pool *p, struct pg_error *err)

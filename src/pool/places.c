@@ -317,14 +317,16 @@ unsigned places_of_pool(const struct pool *p, bool engine)
 	return total_of(of_pool(p, engine));
 }
 
-bool places_db_is_full(const struct pool *p)
+unsigned places_of_db(const struct pool *p)
 {
-	return db_most(p) > 0 && total_of(of_db(p)) >= db_most(p);
+	CHECK_POOL(p);
+	return total_of(of_db(p));
 }
 
-bool places_user_is_full(const struct pool *p)
+unsigned places_of_user(const struct pool *p)
 {
-	return user_most(p) > 0 && total_of(of_user(p)) >= user_most(p);
+	CHECK_POOL(p);
+	return total_of(of_user(p));
 }
 
 /* --- who waits --- */

@@ -208,11 +208,9 @@ static struct pool *starving(const struct pool *p, bool of_db, bool of_user, use
 /* The last place is for who waits longest, be it in another pool. */
 static bool place_is_for_another(struct pool *p)
 {
-	int db_max = p->db->max_connections, user_max = account_limits(p->account)->max_servers;
 	struct pool *other;
 
-	other = starving(p, db_max > 0 && p->db->n_servers + 1 >= (unsigned)db_max,
-		user_max > 0 && p->account->servers + 1 >= (unsigned)user_max, waits_since(p));
+	other = starving(p, pool_db_has_one_left(p), pool_user_has_one_left(p), waits_since(p));
 	if (other == NULL)
 		return false;
 	pool_mark_ready(other);
@@ -271,8 +269,11 @@ static unsigned most_servers(const struct pool *p)
 static bool gives_way(struct pool *p, struct server *s, usec_t since)
 {
 	bool db_full = pool_db_is_full(p), user_full = pool_user_is_full(p);
+	usec_t first = waits_since(p);
 	struct pool *other = NULL;
 
+	/* a task is served before a client of its pool who waits longer, and would get the place again */
+	since = first < since ? first : since;
 	if (team_self() != 0 && places_wanted(p, most_servers(p), since)) {
 		server_close(s, "makes room for another process", NULL);
 		return true;

@@ -284,6 +284,27 @@ def test_limits_of_servers_are_exact(qbouncer, db, limit, most):
     work_under(proxy, db, most)
 
 
+def test_two_users_with_a_place_for_each_process(qbouncer, db):
+    """A place goes to who waits longest, and not to and fro without anybody being served."""
+    proxy = qbouncer(processes=2, max_db_connections=2)
+    with proxy.wire(db) as c:
+        c.rows("QUEUE CREATE mail")     # so that there are statements of the proxy's own
+    served = []
+
+    def work(user):
+        with proxy.wire(db, user) as w:
+            for _ in range(15):
+                w.rows("SELECT 1")
+                served.append(user)
+
+    threads = [threading.Thread(target=work, args=("other" if n % 5 == 0 else "app",)) for n in range(30)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert (served.count("app"), served.count("other")) == (24 * 15, 6 * 15)
+
+
 def test_a_free_server_elsewhere_makes_room(qbouncer, db):
     """At once: nobody waits for a time-out."""
     proxy = qbouncer(processes=N, max_db_connections=1)
