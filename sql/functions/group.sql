@@ -26,6 +26,13 @@ BEGIN
 END
 $$;
 
+-- Is it the queue's own, of this kind? REINDEX CONCURRENTLY has two of them for a while, under names of its own, and when it
+-- fails it leaves the new one.
+CREATE OR REPLACE FUNCTION queue._is_index(name text, number int4, kind text) RETURNS bool
+LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+RETURN name ~ ('^n' || number || '_(' || kind || ')(_cc(new|old)[0-9]*)?$');
+
 CREATE OR REPLACE FUNCTION queue._generate_group_triggers(number int4, name text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -147,7 +154,7 @@ BEGIN
 	RETURN false;
 EXCEPTION WHEN unique_violation THEN
 	GET STACKED DIAGNOSTICS index = CONSTRAINT_NAME;
-	IF index <> 'n@n@_group' THEN	-- the owner's own
+	IF NOT queue._is_index(index, @n@, 'group') THEN	-- the owner's own
 		RAISE;
 	END IF;
 	RETURN false;

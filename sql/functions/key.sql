@@ -151,7 +151,7 @@ BEGIN
 					END IF;
 				EXCEPTION WHEN unique_violation THEN
 					GET STACKED DIAGNOSTICS index = CONSTRAINT_NAME;
-					IF index NOT IN ('n@n@_key', 'n@n@_group') THEN
+					IF NOT queue._is_index(index, @n@, 'key|group') THEN
 						RAISE;
 					END IF;
 					new := NULL;	-- it is wanted

@@ -278,7 +278,7 @@ BEGIN
 				USING job.id;
 		EXCEPTION WHEN unique_violation THEN
 			GET STACKED DIAGNOSTICS index = CONSTRAINT_NAME;
-			IF index <> format('n%s_key', job.number) THEN
+			IF NOT queue._is_index(index, job.number, 'key') THEN
 				RAISE;
 			END IF;
 			RAISE EXCEPTION USING ERRCODE = '23505',

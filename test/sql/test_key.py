@@ -436,6 +436,59 @@ def test_an_index_of_the_owners_and_one_that_is_run_again(q):
     assert q.fails("23505", "SELECT queue.rerun('1')").constraint_name == "of_the_owner"
 
 
+REINDEXED = ["_ccold", "_ccnew", "_ccnew1"]
+
+
+def rename_index(q, index, suffix):
+    """As REINDEX CONCURRENTLY does meanwhile, or when it has failed."""
+    q.rows("ALTER INDEX queue.%s RENAME TO %s%s" % (index, index, suffix))
+
+
+@pytest.mark.parametrize("suffix", REINDEXED)
+def test_an_index_that_is_built_anew_and_one_that_is_run_again(q, suffix):
+    push(q, "1")
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", q.take("q")[0]["token"])
+    push(q, "2")
+    rename_index(q, "n1_key", suffix)
+    assert "another job with the key of job 1-1" in q.fails("23505", "SELECT queue.rerun('1')").message_primary
+
+
+@pytest.mark.parametrize("suffix", REINDEXED)
+def test_an_index_that_is_built_anew_and_the_next_of_a_group(q, suffix):
+    """Another one of the group becomes ready beside it: then the end has nothing more to do."""
+    push(q, "1", key=None, group="g")
+    push(q, "2", key=None, group="g")
+    push(q, "3", key=None, group="g")
+    rename_index(q, "n1_group", suffix)
+    q.rows("UPDATE queue.q_q SET \"group\" = 'h' WHERE id = 1")
+    q.rows("UPDATE queue.q_q SET state = 'ready' WHERE id = 2")
+    assert q.value("SELECT queue._next_1('g')") is False
+    assert [s for _, s, _ in jobs(q)] == ["ready", "ready", "blocked"]
+
+
+# The first inserts are passed over, as if others' jobs had come and gone; then there is another one with the key.
+IN_BETWEEN = """
+CREATE SEQUENCE public.tries;
+CREATE FUNCTION public.passed_over() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE n int8 := nextval('public.tries'); BEGIN
+    IF n > 4 THEN RETURN NEW; END IF;
+    IF n = 4 THEN RAISE unique_violation USING CONSTRAINT = '%s'; END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER passed_over BEFORE INSERT ON queue.q_q FOR EACH ROW EXECUTE FUNCTION public.passed_over();
+"""
+
+
+@pytest.mark.parametrize("index, ours", [("n1_key", True), ("n1_key_ccold", True), ("n1_key_ccnew2", True), ("n1_group_ccnew", True),
+                                         ("n11_key", False), ("n1_key_old", False)])
+def test_an_index_that_is_built_anew_and_a_push(q, index, ours):
+    q.rows(IN_BETWEEN % index)
+    if ours:
+        (new,) = push(q, "1")
+        assert jobs(q) == [(new, "ready", "1")]
+    else:
+        assert q.fails("23505", "SELECT queue.push('q', '1', key => 'k')").constraint_name == index
+
+
 @pytest.mark.parametrize("options", ["", ", key => 'k'", ", \"group\" => 'g'"])
 def test_an_index_of_the_owners_and_a_topic(q, options):
     q.rows("SELECT queue.create_topic('t')")
