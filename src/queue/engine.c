@@ -53,6 +53,7 @@ struct request {
 	int tries;           /* and because others' transactions were in its way */
 	bool wakes, is_done; /* of the verb, for when the client is gone and q with it */
 	bool lost;           /* the connection was: nobody knows what became of it */
+	bool cancelled;      /* too late, as it was on its way; it is not sent again */
 	int64_t value;
 	struct qdb *db;
 };
@@ -208,10 +209,11 @@ static void forget_rows(struct request *r)
 		names_reset(&r->call.names);
 }
 
-/* As a batch is. Rows of PARTIAL have been acted on: which of its jobs were done is known by them. */
+/* As a batch is, but not for a client that has cancelled it or is gone (on_done). Rows of PARTIAL have been acted on: which
+ * of its jobs were done is known by them. */
 static bool repeated(struct request *r, const struct pg_error *err)
 {
-	if (!merge_may_repeat(err, r->tries) ||
+	if (r->cancelled || !merge_may_repeat(err, r->tries) ||
 		(qstmt_has(r->q, QARG_PARTIAL) && r->answer.n_rows > 0))
 		return false;
 	r->tries++;
@@ -967,6 +969,7 @@ void engine_cancel(struct taker *t)
 
 	CHECK_TAKER(t);
 	if ((r->item != NULL && merge_is_running(r->item)) || !take_back(r)) {
+		r->cancelled = true;
 		if (r->then != NULL)
 			r->then->cancelled = true;
 		return;
