@@ -1063,6 +1063,9 @@ qb_dialogues = \
 	test/scenario/queue/serializable.dlg \
 	test/scenario/queue/serializable_alone.dlg \
 	test/scenario/queue/slow_commits.dlg \
+	test/scenario/queue/slow_commits_done.dlg \
+	test/scenario/queue/slow_commits_many.dlg \
+	test/scenario/queue/slow_commits_together.dlg \
 	test/scenario/queue/wait_timeout_merged.dlg \
 	test/scenario/relay/batch_ends_with_query.dlg \
 	test/scenario/relay/begin_is_late.dlg \

@@ -118,12 +118,9 @@ bool task_drop(struct task **p);
 bool task_is_sent(const struct task *t);
 usec_t task_sent_at(const struct task *t); /* 0: it was not */
 int32_t task_backend_pid(const struct task *t); /* 0: none yet */
-/* What a statement of this kind takes of late, where its kind is known; 0: it is not. */
-usec_t task_usual_time(const struct pool *p, uint64_t kind);
 /* In row() or tag(): it has been to so many tables by the way, and Postgres keeps what a session has seen of each. One that
  * has seen hundreds ends when it is free. */
-#define TASK_MET_MOST                                                                              \
-	200 /* of each Postgres keeps some 100 kB: the indexes of a queue are most of it */
+#define TASK_MET_MOST 200 /* of each Postgres keeps 100 kB: mostly a queue's indexes */
 void task_met(struct task *t, size_t tables);
 /* In next(): how its server reads SQL now (enum sql_dialect). */
 unsigned task_dialect(const struct task *t);

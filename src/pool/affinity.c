@@ -42,7 +42,6 @@
 struct affinity {
 	UT_hash_handle hh;
 	uint64_t kind;
-	usec_t usual;   /* what one of its tasks takes, of late */
 	usec_t waited;  /* its tasks in sum, of late, since it got its last server */
 	usec_t halved;  /* when `waited` was last */
 	usec_t alone;   /* until then its tasks share no transaction */
@@ -169,22 +168,6 @@ static unsigned count(const struct task *leader, unsigned *firsts)
 	return n;
 }
 
-static void note_usual(const struct task *t, unsigned n, usec_t time)
-{
-	struct affinity *h = n == 1 ? find(t->pool, t->kind) : NULL;
-
-	if (h != NULL)
-		fade(&h->usual, time);
-}
-
-usec_t task_usual_time(const struct pool *p, uint64_t kind)
-{
-	const struct affinity *h = find(p, kind);
-
-	CHECK_POOL(p);
-	return h != NULL ? h->usual : 0;
-}
-
 void affinity_took(const struct task *leader, usec_t time)
 {
 	struct pool *p = leader->pool;
@@ -194,8 +177,6 @@ void affinity_took(const struct task *leader, usec_t time)
 	CHECK_TASK(leader);
 	if (leader->kind == 0)
 		return;
-	if (firsts == 0)
-		note_usual(leader, n, time);
 	if (firsts == 0)
 		fade(&p->later_call, time / n);
 	else if (time > others)

@@ -15,10 +15,22 @@
 
 /* A commit that takes so long is the disk's, and others that are under way share it. So while they are few, nobody waits
  * first for one and then for his own. */
-#define SLOW (2 * USEC_MSEC)
-#define FEW  8 /* of all groups: of many clients none is alone for long; they share the processor */
+#define SLOW   (2 * USEC_MSEC)
+#define FEW    8 /* of all groups: of many clients none is alone for long; they share the processor */
+
+#define USUALS 256 /* kinds whose times are known; another one of the same place pushes one out */
+#define SLOWER 4   /* one that took longer counts so much less: a disk stalls now and then */
+#define FASTER 2
+
+/* What a batch of one request took of late, from its sending to its end. */
+struct usual {
+	const struct pool *pool;
+	uint64_t kind;
+	usec_t time;
+};
 
 static struct {
+	struct usual usual[USUALS];
 	struct group *groups;
 	struct loop_tick *tick;
 	bool delays_expected; /* the tick will come */
@@ -43,11 +55,43 @@ static bool may_go_beside(const struct group *g)
 	       loop_now() - g->sent_at >= BESIDE_AFTER;
 }
 
+static struct usual *usual_of(const struct group *g)
+{
+	uint64_t at = (g->spec.kind ^ (uintptr_t)g->pool) * 0x9e3779b97f4a7c15u;
+
+	return &merging.usual[(at >> 32) % USUALS];
+}
+
+/* Of a group, as batches of the same kind may run as other statements, in a transaction with others' too. */
+static void note_time(const struct batch *b, const struct pg_error *err)
+{
+	const struct group *g = b->group;
+	struct usual *u = usual_of(g);
+	usec_t sent_at = merge_batch_sent_at(b), time = loop_now() - sent_at;
+
+	if (err != NULL || b->n_items > 1 || b->patient || g->spec.own != NULL || sent_at == 0)
+		return;
+	if (u->pool != g->pool || u->kind != g->spec.kind)
+		*u = (struct usual){g->pool, g->spec.kind, time};
+	else if (time > u->time)
+		u->time += (time - u->time) / SLOWER;
+	else
+		u->time -= (u->time - time) / FASTER;
+}
+
+static bool is_slow(const struct group *g)
+{
+	const struct usual *u = usual_of(g);
+
+	return g->spec.own == NULL && u->pool == g->pool && u->kind == g->spec.kind &&
+	       u->time >= SLOW;
+}
+
 static bool may_share_commit(const struct group *g)
 {
 	return !g->spec.in_order && !g->spec.one_at_a_time && g->unsent == 0 &&
 	       merging.n_items <= FEW && g->under_way < in_flight_limit(g) + BESIDE_MAX &&
-	       g->spec.kind != 0 && task_usual_time(g->pool, g->spec.kind) >= SLOW;
+	       is_slow(g);
 }
 
 static bool may_run(const struct group *g)
@@ -57,6 +101,7 @@ static bool may_run(const struct group *g)
 
 static bool run(struct group *g);
 static void expect_delay(const struct group *g);
+static void look_now(const struct group *g);
 
 /* --- groups --- */
 
@@ -261,6 +306,7 @@ static void leave_piece(struct merge_item *i)
 	if (--b->n_items > 0)
 		return;
 	LL_DELETE(b->group->pieces, b);
+	b->magic = 0;
 	block_put(b, sizeof(*b));
 }
 
@@ -327,6 +373,7 @@ static void take_next(struct batch *b)
 		DL_DELETE(piece->items, i);
 		batch_add(b, i);
 	}
+	piece->magic = 0;
 	block_put(piece, sizeof(*piece));
 }
 
@@ -355,6 +402,7 @@ static void ungather(struct batch *b)
 		i->batch = NULL;
 		DL_PREPEND(g->waiting, i);
 	}
+	b->magic = 0;
 	block_put(b, sizeof(*b));
 }
 
@@ -446,6 +494,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	INVARIANT(patient ? g->patient > 0 : g->under_way > 0, "more batches end than were sent");
 	if (task_lost_in(b->task) != 0)
 		merge_tell_lost(b, b->task);
+	note_time(b, err);
 	b->task = NULL;
 	err = merge_given_up(b, err);
 	if (!patient && !b->sent)
@@ -481,6 +530,7 @@ static bool on_start(void *arg, bool engine)
 		INVARIANT(g->unsent > 0, "more batches get a server than wait for one");
 		g->unsent--;
 		g->sent_at = loop_now();
+		look_now(g);
 	}
 	b->sent = true;
 	if (b->stale || (b->lone == LONE_SENT && !engine)) {
@@ -530,6 +580,15 @@ static void expect_delay(const struct group *g)
 	loop_tick_at(merging.tick, loop_now() + BESIDE_AFTER);
 }
 
+/* What has gathered while one waited for a server may go beside it now; not before the servers' turn is over. */
+static void look_now(const struct group *g)
+{
+	if ((g->waiting == NULL && g->pieces == NULL) || merging.tick == NULL || !may_run(g))
+		return;
+	merging.delays_expected = true;
+	loop_tick_at(merging.tick, loop_now());
+}
+
 /* What gathers behind one that takes long. */
 static usec_t on_tick(void *arg, usec_t now)
 {
@@ -541,7 +600,7 @@ static usec_t on_tick(void *arg, usec_t now)
 		if (g->waiting == NULL && g->pieces == NULL)
 			continue;
 		/* without memory it is tried again */
-		if (may_go_beside(g))
+		if (may_run(g))
 			(void)!run(g);
 		merging.delays_expected = merging.delays_expected || !g->spec.in_order;
 	}

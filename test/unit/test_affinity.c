@@ -407,20 +407,6 @@ static void test_what_is_not_alone_stays(void **state)
 	assert_int_equal(affinities(), 2);
 }
 
-static void test_what_a_kind_takes(void **state)
-{
-	(void)state;
-	assert_int_equal(task_usual_time(&pool, 7), 0);
-	assert_int_equal(gets(7), 0);
-	takes(7, true, 50 * USEC_MSEC); /* a first call says nothing */
-	assert_int_equal(task_usual_time(&pool, 7), 0);
-	takes(7, false, 4 * USEC_MSEC);
-	assert_int_equal(task_usual_time(&pool, 7), 4 * USEC_MSEC);
-	for (int i = 0; i < 100; i++)
-		takes(7, false, 1 * USEC_MSEC);
-	assert_in_range(task_usual_time(&pool, 7), 900, 1100);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -438,7 +424,6 @@ int main(void)
 		T(a_server_that_is_gone),
 		T(what_is_alone_goes_to_one),
 		T(what_is_not_alone_stays),
-		T(what_a_kind_takes),
 		T(the_oldest_are_forgotten),
 		T(nobody_is_given_what_others_wait_for),
 	};
