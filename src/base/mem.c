@@ -90,6 +90,7 @@ static size_t block_size(size_t size)
 	return (size + BLOCK_STEP - 1) / BLOCK_STEP * BLOCK_STEP;
 }
 
+/* What is behind the size that was asked for is nobody's. */
 void *block_get(size_t size)
 {
 	struct kept *k;
@@ -98,12 +99,15 @@ void *block_get(size_t size)
 	if (size == 0 || size > BLOCK_MAX)
 		return mem_alloc(size);
 	k = &mem.kept[(size - 1) / BLOCK_STEP];
-	if (k->n == 0)
-		return mem_alloc(block_size(size));
-	if (mem_fails_now())
-		return NULL;
-	p = k->blocks[--k->n];
-	mem_unpoison(p, size);
+	if (k->n == 0) {
+		p = mem_alloc(block_size(size));
+		if (p != NULL)
+			mem_poison(p, block_size(size));
+	} else {
+		p = mem_fails_now() ? NULL : k->blocks[--k->n];
+	}
+	if (p != NULL)
+		mem_unpoison(p, size);
 	return p;
 }
 
@@ -122,8 +126,12 @@ void block_put(void *p, size_t size)
 
 	if (p == NULL)
 		return;
-	k = size == 0 || size > BLOCK_MAX ? NULL : &mem.kept[(size - 1) / BLOCK_STEP];
-	if (k == NULL || k->n == BLOCK_KEPT) {
+	if (size == 0 || size > BLOCK_MAX) {
+		mem_free(p);
+		return;
+	}
+	k = &mem.kept[(size - 1) / BLOCK_STEP];
+	if (k->n == BLOCK_KEPT) {
 		mem_unpoison(p, block_size(size));
 		mem_free(p);
 		return;

@@ -185,7 +185,7 @@ static void test_blocks(void **state)
 	block_put(NULL, 90);
 }
 
-/* No more than some of a size are kept. */
+/* No more than 32 of a size are kept: the first that were given back, of which the last one comes first. */
 static void test_blocks_that_are_many(void **state)
 {
 	void *p[100];
@@ -195,7 +195,33 @@ static void test_blocks_that_are_many(void **state)
 		assert_non_null(p[i] = block_get(BLOCK_MAX));
 	for (size_t i = 0; i < ARRAY_LEN(p); i++)
 		block_put(p[i], BLOCK_MAX);
+	for (size_t i = 32; i-- > 0;)
+		assert_ptr_equal(block_get(BLOCK_MAX), p[i]);
+	for (size_t i = 0; i < 32; i++)
+		block_put(p[i], BLOCK_MAX);
 }
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+
+/* What is behind it is nobody's, whether it is new or has been used for more. */
+static void test_what_is_behind_a_block(void **state)
+{
+	(void)state;
+	for (int turn = 0; turn < 2; turn++) {
+		char *p = block_get(2500);
+
+		assert_false(__asan_address_is_poisoned(p + 2499));
+		assert_true(__asan_address_is_poisoned(p + 2500));
+		assert_true(__asan_address_is_poisoned(p + 2559));
+		block_put(p, 2500);
+		assert_true(__asan_address_is_poisoned(p));
+		p = block_get(2560);
+		assert_false(__asan_address_is_poisoned(p + 2559));
+		block_put(p, 2560);
+	}
+}
+#endif
 
 static void test_block_fails(void **state)
 {
@@ -221,6 +247,9 @@ int main(void)
 		cmocka_unit_test(test_blocks),
 		cmocka_unit_test(test_blocks_that_are_many),
 		cmocka_unit_test(test_block_fails),
+#ifdef __SANITIZE_ADDRESS__
+		cmocka_unit_test(test_what_is_behind_a_block),
+#endif
 		cmocka_unit_test(test_slab),
 		cmocka_unit_test(test_slab_sizes),
 		cmocka_unit_test(test_slab_fails),
