@@ -306,9 +306,11 @@ static struct server *last_used(const struct pool *p)
 	int left = LOOK_MAX;
 
 	DL_FOREACH (p->servers[SERVER_IDLE].head, s) {
+		if (!is_free(s, true))
+			continue;
 		if (left-- == 0)
 			break;
-		if (is_free(s, true) && (last == NULL || s->request_time > last->request_time))
+		if (last == NULL || s->request_time > last->request_time)
 			last = s;
 	}
 	return last;
@@ -327,7 +329,7 @@ static struct server *joined(struct task *t, struct affinity *h, usec_t now)
 {
 	struct server *s, *at = h->server[0];
 
-	if (h->n == AFFINITIES_MAX || HASH_COUNT(t->pool->affinities) > CROWD)
+	if (HASH_COUNT(t->pool->affinities) > CROWD)
 		return NULL;
 	s = last_used(t->pool);
 	if (s == NULL || s->request_time <= at->request_time)
