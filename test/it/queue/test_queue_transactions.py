@@ -772,16 +772,28 @@ def owned(direct):
              "that its lease is the proxy's")
 
 
-@pytest.mark.parametrize("sql, ends", [
-    ("QUEUE FAIL '{token}' ERROR 'no'", "UPDATE 1"), ("QUEUE RELEASE '{token}'", "UPDATE 1"),
-    ("QUEUE EXTEND '{token}'", "UPDATE 1"), ("QUEUE DONE '{token}'", "UPDATE 1"), ("QUEUE DONE '{token}' RESULT '1'", "UPDATE 1"),
-    ("QUEUE DONE '{token}' THEN PUSH mail '3' RETURNING ID", "INSERT 0 1"), ("QUEUE DONE '{token}' KEEP", "UPDATE 1"),
-    ("QUEUE CANCEL '{token}'", "UPDATE 1"), ("QUEUE ALTER JOB 3 ON mail SET (priority = 2)", "UPDATE 1"),
-    ("QUEUE RERUN 2 ON mail", "UPDATE 1"), ("QUEUE REDRIVE mail", "UPDATE 1"), ("QUEUE PURGE mail", "DELETE 2"),
-    ("QUEUE PUSH mail '3' BATCH 'b'", "INSERT 0 1"), ("QUEUE PUSH mail '3' KEY 'k' FOR '1 h'", "INSERT 0 1"),
-    ("QUEUE PUSH mail '3' RETURNING JOB", "INSERT 0 1")])
-def test_a_deadlock_is_repeated(qproxy, db, q, direct, sql, ends):
-    """Each verb, when it is its own transaction; in a client's it is the client's."""
+# What is there before: the first is taken, the second is dead, the third is ready.
+OTHERS = [("2", "dead"), ("3", "ready")]
+
+
+@pytest.mark.parametrize("sql, ends, left", [
+    ("QUEUE FAIL '{token}' ERROR 'no'", "UPDATE 1", [("1", "later"), *OTHERS]),
+    ("QUEUE RELEASE '{token}'", "UPDATE 1", [("1", "ready"), *OTHERS]),
+    ("QUEUE EXTEND '{token}'", "UPDATE 1", [("1", "leased"), *OTHERS]),
+    ("QUEUE DONE '{token}'", "UPDATE 1", OTHERS),
+    ("QUEUE DONE '{token}' RESULT '1'", "UPDATE 1", OTHERS),
+    ("QUEUE DONE '{token}' THEN PUSH mail '4' RETURNING ID", "INSERT 0 1", [*OTHERS, ("4", "ready")]),
+    ("QUEUE DONE '{token}' KEEP", "UPDATE 1", OTHERS),
+    ("QUEUE CANCEL '{token}'", "UPDATE 1", [("1", "leased"), *OTHERS]),
+    ("QUEUE ALTER JOB 3 ON mail SET (priority = 2)", "UPDATE 1", [("1", "leased"), *OTHERS]),
+    ("QUEUE RERUN 2 ON mail", "UPDATE 1", [("1", "leased"), ("2", "ready"), ("3", "ready")]),
+    ("QUEUE REDRIVE mail", "UPDATE 1", [("1", "leased"), ("2", "ready"), ("3", "ready")]),
+    ("QUEUE PURGE mail", "DELETE 2", [("1", "leased")]),
+    ("QUEUE PUSH mail '4' BATCH 'b'", "INSERT 0 1", [("1", "leased"), *OTHERS, ("4", "ready")]),
+    ("QUEUE PUSH mail '4' KEY 'k' FOR '1 h'", "INSERT 0 1", [("1", "leased"), *OTHERS, ("4", "ready")]),
+    ("QUEUE PUSH mail '4' RETURNING JOB", "INSERT 0 1", [("1", "leased"), *OTHERS, ("4", "ready")])])
+def test_a_deadlock_is_repeated(qproxy, db, q, direct, sql, ends, left):
+    """Each verb, when it is its own transaction, and it is carried out once; in a client's it is the client's."""
     tag(q, "QUEUE PUSH mail '1', '2', '3'")
     token, other = [r["token"] for r in sorted(q.rows("QUEUE TAKE mail LIMIT 2"), key=lambda r: int(r["id"]))]
     tag(q, "QUEUE FAIL '%s' FINAL" % other)
@@ -793,6 +805,7 @@ def test_a_deadlock_is_repeated(qproxy, db, q, direct, sql, ends):
     direct.execute("ALTER SEQUENCE tries RESTART")
     assert tag(q, sql.format(token=token)) == ends
     assert direct.execute("SELECT last_value FROM tries").fetchone()[0] > 2
+    assert direct.execute("SELECT payload::text, state FROM queue.q_mail ORDER BY 1").fetchall() == left
 
 
 def test_a_deadlock_is_repeated_with_its_formats(q, direct):
