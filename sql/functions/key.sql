@@ -313,16 +313,19 @@ BEGIN
 	IF NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = @n@ AND (c.by_group OR c.max_running_per_group IS NULL)) THEN
 		PERFORM queue._not_gated(@name@);
 	ELSIF n * 3 < cardinality(jobs) THEN
-		-- the owner's doing, a trigger or an index of his own: which of them it is is seen when it is alone
-		IF cardinality(jobs) > 3 THEN
+		-- the owner's doing, a trigger or an index of his own: where none is accepted a plain INSERT says what it is. Of
+		-- some of them it is seen when each is alone
+		IF n = 0 THEN
+			RETURN QUERY INSERT INTO @table@ (state, priority, payload, pushed_at, "group")
+				SELECT CASE WHEN places AND j.g IS NOT NULL THEN 'blocked' ELSE 'ready' END, prio, j.p::@type@, clock_timestamp(), j.g
+				FROM queue._triples(jobs) AS j RETURNING id;
+			GET DIAGNOSTICS n = ROW_COUNT;
+		END IF;
+		IF n = 0 THEN
+			RETURN QUERY SELECT NULL::int8 FROM queue._triples(jobs);
+		ELSIF n * 3 < cardinality(jobs) THEN
 			RAISE EXCEPTION USING ERRCODE = '23000', MESSAGE = format('queue "%s" does not accept each of these jobs', @name@),
 				HINT = 'Push them one by one.';
-		END IF;
-		RETURN QUERY INSERT INTO @table@ (state, priority, payload, pushed_at, "group")
-			SELECT CASE WHEN places AND j.g IS NOT NULL THEN 'blocked' ELSE 'ready' END, prio, j.p::@type@, clock_timestamp(), j.g
-			FROM queue._triples(jobs) AS j RETURNING id;
-		IF NOT FOUND THEN
-			RETURN NEXT NULL;
 		END IF;
 	END IF;
 END

@@ -129,6 +129,19 @@ def test_cancelled_while_it_runs(q):
     assert push(q, "2") != [1]
 
 
+def test_a_trigger_that_wants_none_and_groups_without_order(q):
+    """None is pushed, however many they are; of some of them it is said."""
+    q.rows("SELECT queue.alter('q', '{max_running_per_group}', '{none}', '{}')")
+    q.rows("CREATE FUNCTION public.wants_none() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+           "RETURN CASE WHEN NEW.payload::text = '9' THEN NEW END; END $$")
+    q.rows("CREATE TRIGGER wants_none BEFORE INSERT ON queue.q_q FOR EACH ROW EXECUTE FUNCTION public.wants_none()")
+    assert push_grouped(q, "1") == [None]
+    assert push_grouped(q, "1", "2") == [None, None]
+    assert "one by one" in q.fails("23000", "SELECT queue._push_keys('q', ARRAY['1', NULL, 'g', '9', NULL, 'g'], 0, 'ignore', "
+                                   "false, false)").message_hint
+    assert [payload for _, _, payload in jobs(q)] == []
+
+
 def test_bad(q):
     q.fails("22023", "SELECT queue.push('q', '1', on_duplicate => 'ignore')")
     q.fails("22023", "SELECT queue.push('q', '1', key => 'k', on_duplicate => 'x')")
