@@ -47,7 +47,7 @@ struct task {
 	enum task_time time;
 	bool is_inspection;          /* silent.c: asks for another one */
 	struct silent_look *look; /* silent.c: what was asked about it; or NULL */
-	usec_t heard_at;       /* silent.c: the server has said that it waits for something; 0: it has not. USEC_NEVER: task_rest() */
+	usec_t heard_at; /* silent.c: it said that it waits; 0: no. USEC_NEVER: task_rest() */
 	usec_t asked_at;       /* ... and was asked then; 0: it was not */
 	int32_t lost_in;       /* task_lost_in() */
 	struct vars vars;

@@ -612,7 +612,8 @@ static enum exec_verdict run_with_others(struct exec *x, const struct command *c
 	else if ((w = wait_new(x, cmd->id, cmd->name)) == NULL)
 		return EXEC_ERROR;
 	w->own = v == EXEC_PARK ? OWN_WAITS : v == EXEC_ERROR ? OWN_FAILED : OWN_DONE;
-	w->err = x->err;
+	if (v == EXEC_ERROR) /* else nothing has filled it */
+		w->err = x->err;
 	w->others.rows = x->answer.rows;
 	w->others.n_rows = x->answer.n_rows;
 	x->answer.rows = BUF_INIT;

@@ -17,8 +17,8 @@
 #define FULL_SHARE 50      /* a take from the front that lasts d comes not before 50 d have gone */
 #define CLOCK_BACK 1000000 /* microseconds: it was set back, and not just read in another order */
 #define DEAR       2000 /* microseconds: a take from the front that read what has long been taken */
-#define DEAR_MOST                                                                                  \
-	5 /* one after the other: one alone may have been interrupted, on a busy machine several */
+/* One after the other: one alone may have been interrupted, on a busy machine several. */
+#define DEAR_MOST   5
 #define EVENT_MIN   (20 * USEC_MSEC)
 #define EVENT_SHARE 20                /* ... 20 d when something has happened */
 #define PAST        (100 * USEC_MSEC) /* longer than most transactions last */

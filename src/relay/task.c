@@ -8,8 +8,8 @@
 
 static struct {
 	uint64_t last_seq;
-	struct task_settings *
-		settings; /* of the client that asked last: those of others are the same nearly always */
+	/* of the client that asked last: those of others are the same nearly always */
+	struct task_settings *settings;
 } tasks;
 
 /* --- settings --- */
