@@ -273,6 +273,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/await.h \
 	src/queue/back.c \
 	src/queue/back.h \
+	src/queue/bound.c \
+	src/queue/bound.h \
 	src/queue/bulk.c \
 	src/queue/call.c \
 	src/queue/calls.c \
@@ -1125,6 +1127,7 @@ qb_dialogues = \
 	test/scenario/session/unnamed_follows.dlg \
 	test/scenario/session/unnamed_in_doubt.dlg \
 	test/scenario/session/unnamed_reading.dlg \
+	test/scenario/take/answer_max.dlg \
 	test/scenario/take/asked_when_gone.dlg \
 	test/scenario/take/cancelled_then_job.dlg \
 	test/scenario/take/database_down_first.dlg \

@@ -13,6 +13,7 @@
 #include "queue/stat.h"
 #include "wire/row.h"
 #include "await.h"
+#include "bound.h"
 #include "queue_call.h"
 #include "count.h"
 #include "deferred.h"
@@ -27,6 +28,7 @@
 #include "token.h"
 
 #define LOOK_FIRST  (250 * USEC_MSEC) /* the shortest time between two looks, except for events */
+#define FEWER       "Await fewer jobs at once."
 #define BATCH_PAUSE (100 * USEC_MSEC) /* ... at a batch, for events too */
 #define TX_ENDED_MAX                                                                               \
 	((size_t)64 * 1024) /* bytes; what else a transaction has ended is found by a look */
@@ -310,6 +312,16 @@ static bool rows_failed(const struct awaiting *w)
 	return false;
 }
 
+/* Rows of several looks together. */
+static bool keeps_too_much(const struct awaiting *w, int64_t most)
+{
+	size_t kept = 0;
+
+	for (int i = 0; i < w->n; i++)
+		kept += w->jobs[i].row.len;
+	return most > 0 && w->n_ended > 1 && kept > (size_t)most;
+}
+
 static bool has_ended(const struct awaiting *w)
 {
 	return w->n_ended >= (w->any && w->n > 0 ? 1 : w->n);
@@ -341,7 +353,9 @@ static void not_yet(struct awaiting *w)
 
 static void on_done(void *arg, const struct pg_error *err)
 {
+	const int64_t most = conf_current()->p.queue_answer_max;
 	struct awaiting *w = arg;
+	struct pg_error large;
 
 	w->item = NULL;
 	if (w->taker == NULL) {
@@ -366,6 +380,9 @@ static void on_done(void *arg, const struct pg_error *err)
 		park_fail(&w->park, err);
 	} else if (rows_failed(w)) {
 		park_no_memory(&w->park);
+	} else if (keeps_too_much(w, most)) {
+		bound_exceeded(&large, most, FEWER);
+		park_fail(&w->park, &large);
 	} else if (has_ended(w)) {
 		end_answer(&w->park);
 	} else {
@@ -449,7 +466,8 @@ static bool ask(struct awaiting *w)
 		.n_formats = w->batch ? BATCH_COLUMNS : AWAIT_COLUMNS,
 		.formats = w->formats,
 		.settings = w->taker->ops->settings(w->taker),
-		.split = true};
+		.split = true,
+		.bounded = FEWER};
 	struct buf key = BUF_INIT, values = BUF_INIT;
 	int n;
 

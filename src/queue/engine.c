@@ -14,6 +14,7 @@
 #include "wire/row.h"
 #include "await.h"
 #include "back.h"
+#include "bound.h"
 #include "queue_call.h"
 #include "count.h"
 #include "engine.h"
@@ -44,6 +45,7 @@ struct request {
 	struct merge_item *item; /* merged */
 	bool binary_id; /* PUSH ... RETURNING ID, merged: the client wants the id in binary */
 	struct answer answer;
+	struct bound bound; /* of its rows, while it is alone */
 	unsigned rows;
 	int n_formats;
 	int16_t *formats; /* of the rows that it keeps, while it is alone */
@@ -110,6 +112,8 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	call_row(&r->call, body, len);
 	if (!r->keeps_rows)
 		return;
+	if (r->task != NULL)
+		bound_row(&r->bound, r->task, len);
 	if (r->item != NULL && r->binary_id) {
 		id_row(r, body, len);
 		return;
@@ -307,6 +311,7 @@ static void on_done(void *arg, const struct pg_error *err)
 		now_lost(r);
 	r->task = NULL;
 	r->item = NULL;
+	err = bound_error(&r->bound, err, BOUND_LIMIT);
 	if (err != NULL && was_done(r, err)) {
 		if (done_before(r))
 			return;
@@ -899,6 +904,7 @@ static bool submit_alone(struct request *r)
 		.formats = r->formats};
 
 	INVARIANT(r->task == NULL && r->item == NULL, "a request that is under way is sent");
+	r->bound = (struct bound){0};
 	r->taker->ops->speaks(r->taker, &spec);
 	r->task = task_submit(r->taker->pool, &spec);
 	return r->task != NULL;

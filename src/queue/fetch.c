@@ -7,6 +7,7 @@
 
 #include "wire/array.h"
 #include "wire/row.h"
+#include "bound.h"
 #include "consumer.h"
 #include "head.h"
 #include "registry.h"
@@ -37,6 +38,12 @@ static void put_key_text(struct buf *key, const char *s)
 
 #define KEY_SIZE 256 /* most of them */
 
+/* A worker of ours has bounds of its own, and nobody there who could ask for fewer. */
+static const char *bounded(const struct waiter *w)
+{
+	return w->taker->ops->part != NULL ? BOUND_LIMIT : NULL;
+}
+
 /* Takes that are alike in everything but how many jobs they want become one. */
 static void put_key(struct buf *key, const struct waiter *w, const struct task_settings *settings,
 	const int16_t *formats, int n_formats)
@@ -49,6 +56,7 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 	put_key_text(key, w->args.lease);
 	put_key_text(key, w->args.as);
 	buf_putc(key, w->args.hold > 0 ? 'h' : 'l');
+	buf_putc(key, bounded(w) != NULL ? 'b' : 'u');
 	/* each by itself: a group's jobs are for one of them; who was stopped too often for others */
 	if (w->args.grouped || w->alone || w->stopped == STOPPED_MAX)
 		buf_put(key, &w->number, sizeof(w->number));
@@ -106,6 +114,7 @@ static struct merge_item *ask(
 		.count_param = 1,
 		.seed_param = 6,
 		.one_at_a_time = true,
+		.bounded = bounded(w),
 		.params = params,
 		.n_formats = w->n_columns + HIDDEN_COLUMNS,
 		.formats = formats,
@@ -135,6 +144,7 @@ static struct merge_item *ask(
 static struct merge_item *ask_where(struct waiter *w, const char *proxy, const int16_t *formats)
 {
 	struct merge_spec spec = {.one_at_a_time = true,
+		.bounded = bounded(w),
 		.n_formats = w->n_columns + HIDDEN_COLUMNS,
 		.formats = formats,
 		.settings = w->taker->ops->settings(w->taker),

@@ -432,6 +432,8 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		(b->at->got >= b->at->n || (b->at->dropped && !b->group->spec.split)))
 		b->at = b->at->next;
 	i = b->at;
+	if (b->group->spec.bounded != NULL)
+		bound_row(&b->rows, b->task, len);
 	if (i == NULL) {
 		/* only dropped ones are left: one of them gives it back */
 		DL_FOREACH (b->items, i)
@@ -560,6 +562,7 @@ static bool run(struct group *g)
 		return false;
 	b->next = NULL;
 	b->sent = b->cancelled = false;
+	b->rows = (struct bound){0};
 	if (!merge_send(b)) {
 		ungather(b);
 		return false;

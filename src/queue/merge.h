@@ -98,6 +98,7 @@ struct merge_spec {
 	bool one_at_a_time; /* whatever queue_batches says: the order of the items matters */
 	bool in_order;      /* it matters even when one takes long: nothing goes beside it */
 	bool split; /* an error may be the fault of one item */
+	const char *bounded; /* its rows are kept until its end (bound.h): what may be done when they are too many; or NULL */
 	/* It does not wait long for locks (55P03), and who has to is alone and waits with this one, beside the
 	 * batches; static; or NULL */
 	const char *patient_sql;

@@ -152,6 +152,12 @@ static bool send_not_lone(struct batch *b, const struct pg_error *err)
 	return true;
 }
 
+/* Too much for all of them need not be for each; nor for the others, what is for one. */
+static bool is_too_much(const struct batch *b, const struct pg_error *err)
+{
+	return err != NULL && b->rows.over != 0 && strcmp(err->sqlstate, "54000") == 0;
+}
+
 /* In one way or another: nobody is answered yet. */
 bool merge_goes_on(struct batch *b, const struct pg_error *err)
 {
@@ -159,6 +165,8 @@ bool merge_goes_on(struct batch *b, const struct pg_error *err)
 		return true;
 	if (send_serially(b, err))
 		return true;
+	if (is_too_much(b, err))
+		return b->n_items > 1 && cut(b);
 	if (is_refused(b, err)) {
 		send_long_way(b, err);
 		return true;
@@ -182,13 +190,13 @@ void merge_tell_lost(struct batch *b, const struct task *t)
 			i->ops->lost(i->arg, &lost);
 }
 
-/* What the cancel of one has done to all. */
+/* What the cancel of one has done to all, or that of too many rows. */
 const struct pg_error *merge_given_up(struct batch *b, const struct pg_error *err)
 {
 	static struct pg_error why;
 
 	if (err == NULL || !b->cancelled || strcmp(err->sqlstate, "57014") != 0)
-		return err;
+		return bound_error(&b->rows, err, b->group->spec.bounded);
 	return pg_error_set(
 		&why, "57P03", "the statement was given up for one of those who share it");
 }

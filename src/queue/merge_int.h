@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "bound.h"
 #include "merge.h"
 
 #define ITEM_MAGIC     0x5117e147u
@@ -48,6 +49,7 @@ struct batch {
 	bool patient;   /* sent by patient_sql */
 	bool stale;     /* its statement is not right any more: somebody has left */
 	bool cancelled; /* by merge_cancel() */
+	struct bound rows;
 	bool sent;      /* a server has it */
 	int64_t seed;   /* of this sending; 0: none */
 	int tries;      /* times that it was sent again as it was */

@@ -77,6 +77,8 @@ static void test_some(void **state)
 		{"qbouncer", "queue_wait_max", "time", "from 0", "1h", false, false, 0},
 		{"qbouncer", "queue_max_payload", "size", "1 to 1073741824", "16MB", false, false,
 			0},
+		{"qbouncer", "queue_answer_max", "size", "0 to 1099511627776", "256MB", false,
+			false, 0},
 		{"qbouncer", "log_stats", "bool", "", "1", false, false, 0},
 		{"qbouncer", "suspend_timeout", "time", "from 0", "10", false, false, 0},
 		{"qbouncer", "conffile", "text", "", "", false, true, 0},
