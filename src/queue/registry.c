@@ -34,9 +34,8 @@
 #define OTHERS_MAX    "1000"
 #define NUMBERS_MAX   5 /* that somebody else has locked, one after the other */
 
-#define LOOK_AGAIN    (5 * USEC_SEC)    /* also shows that the session is alive */
-#define LOOK_IN_HURRY (1 * USEC_SEC)    /* while there are others */
-#define HELLO_PAUSE   (100 * USEC_MSEC) /* anybody may say that another one has come */
+#define LOOK_AGAIN    (5 * USEC_SEC) /* also shows that the session is alive */
+#define LOOK_IN_HURRY (1 * USEC_SEC) /* while there are others */
 
 /* Class of the advisory locks: "qbou". The object is the number of the proxy. */
 #define LOCK_CLASS "1902276469"
@@ -65,12 +64,11 @@ struct registry {
 	usec_t announced_at; /* the first of them */
 	/* what is done in the session */
 	enum { STEP_LOCK, STEP_LOOK } step;
-	usec_t next_at;   /* the next step */
-	usec_t looked_at; /* the last look has ended; 0: none has */
-	int numbers;      /* that were tried */
-	bool locked;      /* our number is; as the answer says */
-	bool counts;      /* our lock does, as it was when we looked last */
-	bool told;        /* that it does not */
+	usec_t next_at; /* the next step */
+	int numbers;    /* that were tried */
+	bool locked;    /* our number is; as the answer says */
+	bool counts;    /* our lock does, as it was when we looked last */
+	bool told;      /* that it does not */
 	unsigned rows,
 		others; /* of the look under way; other proxies among them, but for siblings */
 	int32_t siblings[TEAM_MAX + 1];
@@ -482,16 +480,12 @@ static void session_up(struct qdb *db)
 static void hello(struct qdb *db)
 {
 	struct registry *g = db->registry;
-	usec_t now = loop_now(), at;
 
 	if (g == NULL)
 		return;
-	at = g->looked_at != 0 ? g->looked_at + HELLO_PAUSE : now;
 	if (g->announced++ == 0)
 		g->announced_at = loop_now();
-	if (at < now)
-		at = now;
-	g->next_at = at < g->next_at ? at : g->next_at;
+	g->next_at = loop_now();
 	system_work(db);
 }
 
@@ -606,7 +600,6 @@ static void step_ended(struct qdb *db, bool failed)
 	}
 	if (!failed)
 		looked(db);
-	g->looked_at = loop_now();
 	g->next_at = loop_now() + (hurries(db) || !g->counts ? LOOK_IN_HURRY : LOOK_AGAIN);
 }
 
