@@ -88,14 +88,20 @@ def test_a_tracked_write_behind_drop(s, kind, isolation):
     assert two.column("SELECT id FROM x ORDER BY id") == [0, 1, 2, 3, 4]
 
 
+def tracked(s, kind):
+    """A table x whose changes go to a stream or a queue: the name of that, and the table where they are."""
+    if kind == "queue":
+        s.rows("SELECT queue.create('w')")
+    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
+    name, table = ("w", "q_w") if kind == "queue" else ("s", "e%d_0" % s.value("SELECT number FROM queue.streams"))
+    s.rows("SELECT queue.track('x', '%s')" % name)
+    return name, table
+
+
 @pytest.mark.parametrize("kind", ["stream", "queue"])
 def test_a_tracked_write_and_what_its_savepoint_has_locked(s, kind):
     """What was rolled back is looked for again; behind it nobody drops what it writes to."""
-    if kind == "queue":
-        s.rows("SELECT queue.create('w')")
-    name, table = {"stream": ("s", "e%d_0" % s.value("SELECT number FROM queue.streams")), "queue": ("w", "q_w")}[kind]
-    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
-    s.rows("SELECT queue.track('x', '%s')" % name)
+    name, table = tracked(s, kind)
     two, three = s.connect(), s.connect()
     two.rows("BEGIN")
     two.rows("SAVEPOINT a")
@@ -146,11 +152,7 @@ def test_a_tracked_write_behind_who_makes_the_queue_anew(s, isolation):
 @pytest.mark.parametrize("kind", ["stream", "queue"])
 def test_a_tracked_write_and_a_drop_that_waits(s, kind):
     """Who has locked it only to look, as a first push does, writes before the DROP."""
-    if kind == "queue":
-        s.rows("SELECT queue.create('w')")
-    name, table = {"stream": ("s", "e%d_0" % s.value("SELECT number FROM queue.streams")), "queue": ("w", "q_w")}[kind]
-    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
-    s.rows("SELECT queue.track('x', '%s')" % name)
+    name, table = tracked(s, kind)
     two, three = s.connect(), s.connect()
     two.rows("BEGIN")
     two.rows("SELECT id FROM queue.%s LIMIT 0" % table)
