@@ -29,7 +29,7 @@ from common import HERE, REPO, Failed
 from contenders.node import Node
 from contenders.pgmq import Pgmq
 from figures import Figures
-from loads import bulk, cancel, clock, cores, death, disturb, flow, handlers, jobs, latency, outside, passing, soak, streams, waiting
+from loads import bulk, cancel, clock, consumers, cores, death, disturb, flow, handlers, jobs, latency, outside, passing, soak, streams, waiting
 from plan import PLANS
 from programs import build, check_program, facts, installed, newest_pgbouncer, prepares
 from rig import Rig
@@ -49,6 +49,7 @@ PARTS = {
     "latency": latency.latency,
     "limits": flow.limits,
     "streams": streams.streams,
+    "consumers": consumers.consumers,
     "runs": handlers.runs,
     "sessions": handlers.sessions,
     "publish": jobs.publish,
