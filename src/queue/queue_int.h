@@ -57,6 +57,12 @@ enum schema_state {
 	SCHEMA_ABSENT,     /* and could not be installed; asked about again after a while */
 };
 
+/* News of any queue (wakes.c). */
+struct any_news {
+	usec_t at; /* the last time that it was acted upon */
+	bool due;  /* there was more since */
+};
+
 struct qdb {
 	uint32_t magic;
 	UT_hash_handle hh;
@@ -76,8 +82,8 @@ struct qdb {
 	struct asked *gauging;  /* that is being asked now */
 	struct figuring *figuring; /* what is being written (figures.c) */
 	struct agent *agents;   /* hash by user (agent.c) */
-	usec_t prepared_at; /* a prepared transaction was committed, and those who wait looked */
-	bool prepared_due;  /* another one was since */
+	struct any_news prepared; /* here prepared transactions were committed ... */
+	struct any_news heard;    /* ... and elsewhere, as others say: all who wait look */
 	struct registry *registry; /* the proxies of this database */
 	uint64_t fetches, served;
 	uint64_t wakes; /* counts what was announced, of any queue */

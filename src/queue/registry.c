@@ -37,6 +37,10 @@
 #define LOOK_AGAIN    (5 * USEC_SEC) /* also shows that the session is alive */
 #define LOOK_IN_HURRY (1 * USEC_SEC) /* while there are others */
 
+/* Anybody may say that he has come: so many are looked for at once, and then one after each pause. */
+#define HELLOS_MAX  10
+#define HELLO_PAUSE (100 * USEC_MSEC)
+
 /* Class of the advisory locks: "qbou". The object is the number of the proxy. */
 #define LOCK_CLASS "1902276469"
 
@@ -62,6 +66,8 @@ struct registry {
 	uint64_t scans;      /* that were ordered */
 	unsigned announced;  /* proxies that have said that they are there, and were not seen */
 	usec_t announced_at; /* the first of them */
+	unsigned hellos;     /* of them, since the last look began */
+	usec_t hellos_until; /* each look for one moves it by a pause */
 	/* what is done in the session */
 	enum { STEP_LOCK, STEP_LOOK } step;
 	usec_t next_at; /* the next step */
@@ -349,6 +355,14 @@ static void lock_is_lost(struct qdb *db)
 		p->gone_since = 0;
 }
 
+static bool is_sibling(const struct registry *g, int32_t id)
+{
+	for (int i = 1; i <= team_size(); i++)
+		if (g->siblings[i] == id)
+			return true;
+	return false;
+}
+
 static void see(struct qdb *db, int32_t id, uint32_t role)
 {
 	struct registry *g = db->registry;
@@ -365,6 +379,8 @@ static void see(struct qdb *db, int32_t id, uint32_t role)
 		if (p->hh.tbl == NULL) {
 			mem_free(p);
 			p = NULL;
+		} else if (!is_sibling(g, id)) {
+			log_info("%s: another proxy has come", db->name);
 		}
 	}
 	if (p != NULL)
@@ -424,14 +440,6 @@ static bool hurries(const struct qdb *db)
 
 /* --- other processes of this program --- */
 
-static bool is_sibling(const struct registry *g, int32_t id)
-{
-	for (int i = 1; i <= team_size(); i++)
-		if (g->siblings[i] == id)
-			return true;
-	return false;
-}
-
 /* Another one has that number; ours. */
 static int32_t sibling_number(struct qdb *db, int process, int32_t id)
 {
@@ -476,17 +484,39 @@ static void session_up(struct qdb *db)
 	g->next_at = 0;
 }
 
-/* Another proxy has come: who is it? */
+/* When may be looked for one that has come? */
+static usec_t hello_due(const struct registry *g)
+{
+	const usec_t most = (HELLOS_MAX - 1) * HELLO_PAUSE;
+
+	return g->hellos > 0 ? g->hellos_until - (most < g->hellos_until ? most : g->hellos_until)
+			     : USEC_NEVER;
+}
+
+/* Another proxy has come: who is it? The look under way may have begun before that. */
 static void hello(struct qdb *db)
 {
 	struct registry *g = db->registry;
+	usec_t due;
 
 	if (g == NULL)
 		return;
 	if (g->announced++ == 0)
 		g->announced_at = loop_now();
-	g->next_at = loop_now();
+	g->hellos++;
+	due = hello_due(g);
+	g->next_at = due < g->next_at ? due : g->next_at;
 	system_work(db);
+}
+
+static void hello_answered(struct registry *g)
+{
+	usec_t now = loop_now();
+
+	if (g->hellos == 0)
+		return;
+	g->hellos = 0;
+	g->hellos_until = (now < g->hellos_until ? g->hellos_until : now) + HELLO_PAUSE;
 }
 
 static usec_t step_due(const struct qdb *db)
@@ -517,6 +547,7 @@ static bool step(struct qdb *db, struct buf *sql)
 	g->rows = g->others = 0;
 	g->locked = g->counts = false;
 	if (g->step == STEP_LOOK) {
+		hello_answered(g);
 		buf_puts(sql, look_sql);
 		return true;
 	}
@@ -593,6 +624,7 @@ static void looked(struct qdb *db)
 static void step_ended(struct qdb *db, bool failed)
 {
 	struct registry *g = db->registry;
+	usec_t due;
 
 	if (g->step == STEP_LOCK) {
 		lock_tried(db, failed);
@@ -600,7 +632,9 @@ static void step_ended(struct qdb *db, bool failed)
 	}
 	if (!failed)
 		looked(db);
+	due = hello_due(g);
 	g->next_at = loop_now() + (hurries(db) || !g->counts ? LOOK_IN_HURRY : LOOK_AGAIN);
+	g->next_at = due < g->next_at ? due : g->next_at;
 }
 
 void registry_start(void)

@@ -321,7 +321,7 @@ void waitq_also(waitq_also_fn *fn)
 bool waitq_start(void)
 {
 	static const struct system_listener listener = {
-		.up = waitqs_wake_all, .event = waitq_event, .event_of_any = waitqs_wake_all};
+		.up = waitqs_wake_all, .event = waitq_event};
 
 	system_listen(&listener);
 	waitqs.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);

@@ -288,34 +288,46 @@ static void on_statement_ended(struct qdb *db, bool ok)
 	wakes_event_end(db, &db->raised, ok);
 }
 
-/* --- two phases --- */
+/* --- news of any queue: two phases --- */
 
-#define PREPARED_PAUSE (100 * USEC_MSEC)
+#define ANY_PAUSE (100 * USEC_MSEC)
 
 static struct loop_tick *tick;
 
-static void prepared_wake(struct qdb *db, usec_t now)
+/* Who commits transactions of other kinds by the thousand, or notifies by hand, does not make each waiter look each time. */
+static bool may_wake_all(struct any_news *news)
 {
-	db->prepared_due = false;
-	db->prepared_at = now;
+	usec_t now = loop_now();
+
+	if (news->at != 0 && now - news->at < ANY_PAUSE) {
+		news->due = true;
+		loop_tick_at(tick, news->at + ANY_PAUSE);
+		return false;
+	}
+	*news = (struct any_news){.at = now};
+	return true;
+}
+
+void wakes_prepared_wake(struct qdb *db)
+{
+	CHECK_QDB(db);
+	if (!may_wake_all(&db->prepared))
+		return;
 	waitqs_wake_all(db);
 	siblings_tell(db, NULL);
 	system_notify_any(db);
 }
 
-/* Who commits transactions of other kinds by the thousand does not make each waiter look each time.
- */
-void wakes_prepared_wake(struct qdb *db)
+static void on_event_of_any(struct qdb *db)
 {
-	usec_t now = loop_now();
-
 	CHECK_QDB(db);
-	if (db->prepared_at == 0 || now - db->prepared_at >= PREPARED_PAUSE) {
-		prepared_wake(db, now);
-		return;
-	}
-	db->prepared_due = true;
-	loop_tick_at(tick, db->prepared_at + PREPARED_PAUSE);
+	if (may_wake_all(&db->heard))
+		waitqs_wake_all(db);
+}
+
+static usec_t next_of(const struct any_news *news)
+{
+	return news->due ? news->at + ANY_PAUSE : USEC_NEVER;
 }
 
 static usec_t on_tick(void *arg, usec_t now)
@@ -324,20 +336,23 @@ static usec_t on_tick(void *arg, usec_t now)
 
 	(void)arg;
 	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next) {
-		if (!db->prepared_due)
-			continue;
-		if (now - db->prepared_at >= PREPARED_PAUSE)
-			prepared_wake(db, now);
-		else if (db->prepared_at + PREPARED_PAUSE < next)
-			next = db->prepared_at + PREPARED_PAUSE;
+		if (next_of(&db->prepared) <= now)
+			wakes_prepared_wake(db);
+		if (next_of(&db->heard) <= now)
+			on_event_of_any(db);
+		if (next_of(&db->prepared) < next)
+			next = next_of(&db->prepared);
+		if (next_of(&db->heard) < next)
+			next = next_of(&db->heard);
 	}
 	return next;
 }
 
 bool wakes_start(void)
 {
-	static const struct system_listener listener = {
-		.raised = on_raised, .statement_ended = on_statement_ended};
+	static const struct system_listener listener = {.raised = on_raised,
+		.statement_ended = on_statement_ended,
+		.event_of_any = on_event_of_any};
 
 	system_listen(&listener);
 	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);

@@ -110,6 +110,13 @@ const char *program_told(void)
 	return last_notify;
 }
 
+static void hello(struct qdb *db)
+{
+	for (size_t i = 0; i < n_listeners; i++)
+		if (listeners[i]->hello != NULL)
+			listeners[i]->hello(db);
+}
+
 /* What another proxy's NOTIFY does here. */
 void program_notify(const char *queue)
 {
@@ -119,9 +126,7 @@ void program_notify(const char *queue)
 		if (queue[0] != '\0')
 			waitq_wake(db, queue, 0);
 		else
-			for (size_t i = 0; i < n_listeners; i++)
-				if (listeners[i]->hello != NULL)
-					listeners[i]->hello(db);
+			hello(db);
 }
 
 /* --- who is there --- */
@@ -133,8 +138,9 @@ static void answer(const struct system_chore *c, struct qdb *db, const char *id,
 	c->row(db, cols, ARRAY_LEN(cols));
 }
 
-/* The number that the statement locks is ours, and is to be had; the look sees it, and these. */
-static void do_step(const struct system_chore *c, struct qdb *db, const char *ids)
+/* The number that the statement locks is ours, and is to be had; the look sees it, and these, up to one that says while
+ * it is under way that it has come: looks after that one see all. */
+static void do_step(const struct system_chore *c, struct qdb *db, char *ids)
 {
 	static char own[16];
 	struct buf sql = BUF_INIT;
@@ -151,12 +157,17 @@ static void do_step(const struct system_chore *c, struct qdb *db, const char *id
 		c->row(db, cols, ARRAY_LEN(cols));
 	} else {
 		answer(c, db, own, "t");
-		for (const char *at = ids; *at != '\0';) {
+		for (char *at = ids; *at != '\0';) {
 			char id[16];
 			char *end;
 
 			snprintf(id, sizeof(id), "%ld", strtol(at, &end, 10));
 			answer(c, db, id, "f");
+			if (*end == '>') {
+				*end = ',';
+				hello(db);
+				break;
+			}
 			at = *end != '\0' ? end + 1 : end;
 		}
 	}
@@ -165,7 +176,7 @@ static void do_step(const struct system_chore *c, struct qdb *db, const char *id
 }
 
 /* The session is up and looks. */
-void program_proxies(const char *ids)
+void program_proxies(char *ids)
 {
 	struct qdb *db, *tmp;
 

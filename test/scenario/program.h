@@ -42,6 +42,6 @@ MUST_CHECK bool program_command(const char *words);
 void program_notify(const char *queue);
 const char *program_told(void); /* the queue of the last notification to others */
 void program_system(bool up);
-void program_proxies(const char *ids);
+void program_proxies(char *ids);
 
 #endif

@@ -167,6 +167,7 @@ def test_proxy_is_killed(qbouncer, db, policy):
     assert mine != owner(u)[1] or mine is None
     v.query("QUEUE TAKE mail WAIT '60s'")
     parked(v)
+    other.wait_log("another proxy has come")    # who comes and is gone between two looks is not told of
     one.kill()
     if policy == "keep":
         other.wait_log("another proxy is gone")

@@ -11,13 +11,14 @@ import contextlib
 import glob
 import os
 import re
+import time
 
 import psycopg
 import pytest
 
 from metrics import samples
 from proxy import free_port, wait_for
-from queuetest import error, tag, take  # noqa: F401
+from queuetest import error, parked, tag, take  # noqa: F401
 from tree import ROOT
 
 FAST = {"queue_maintenance": "50ms", "queue_orphan_grace": "200ms"}
@@ -341,6 +342,40 @@ def test_a_superuser_does_not_listen(qbouncer, cluster, db):
             named.wait_log("superuser" if permit == "0" else "system session is up")
             assert cluster.psql(session) == who
         named.stop()
+
+
+def test_news_by_hand(qbouncer, cluster, db):
+    """Whoever may connect may NOTIFY: neither do all who wait look for each, nor is it asked each time who has come."""
+    def looked():
+        return sum(int(r["probes"]) for r in proxy.console("SHOW QUEUES"))
+
+    def asked():
+        return cluster.log_text()[start:].count("l.locktype = 'advisory'")
+
+    cluster.psql("ALTER DATABASE %s SET log_statement = 'all'" % db)
+    start = len(cluster.log_text())
+    proxy = qbouncer(queue_rescan="1h", queue_heartbeat="20ms")
+    with proxy.wire(db) as c, proxy.wire(db) as w, proxy.wire(db) as v, \
+            psycopg.connect(cluster.dsn(db, "other"), autocommit=True) as nobody:
+        for wire, queue in ((w, "mail"), (v, "sms")):
+            tag(c, "QUEUE CREATE " + queue)
+            wire.query("QUEUE TAKE %s WAIT '60s'" % queue)
+            parked(wire)
+        wait_for(asked, "the first look at who is there")
+        for payload, count in (("of any queue: a prepared transaction was committed", looked), ("", asked)):
+            before, since = count(), time.monotonic()
+            for _ in range(300):
+                nobody.execute("SELECT pg_notify('qbouncer', %s)", (payload,))
+            cluster.psql("SELECT queue.push('mail', '1')", db)
+            assert w.until("Z")     # what came before is behind it
+            assert count() - before <= 4 * (5 + (time.monotonic() - since) / 0.1)    # 300 otherwise
+            w.query("QUEUE TAKE mail WAIT '60s'")
+            parked(w)
+        for odd in ("x" * 7999, "mail\nsms", "\u00e4\U0001f600" * 20, "of no queue: ended for ", "of no queue: ended for  of ",
+                    "of no queue: ended for a of mail of", "of no queue: a schedule was made or changed"):
+            nobody.execute("SELECT pg_notify('qbouncer', %s)", (odd,))
+        cluster.psql("SELECT queue.push('sms', '1')", db)
+        assert v.until("Z")
 
 
 def test_each_sentence_has_its_test():
