@@ -101,6 +101,7 @@ struct pool {
 	struct pool_stats stats_last; /* what happened in it */
 	struct pool_times times;
 	usec_t idle_since;
+	usec_t served_at; /* somebody got a server that is not the engine's own */
 };
 
 struct database {

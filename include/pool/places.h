@@ -24,8 +24,9 @@ void places_give_server(struct pool *p, bool engine);
 unsigned places_of_pool(const struct pool *p, bool engine); /* over all processes */
 unsigned places_of_db(const struct pool *p);
 unsigned places_of_user(const struct pool *p);
-/* Somebody waits since then, and there is no place: the others hear it. most: of the pool, as above. */
-void places_want(struct pool *p, unsigned most, usec_t since);
+/* Somebody waits since then, and there is no place: the others hear it. most: of the pool, as above. starves: and nothing
+ * comes free here, for long; else who has its part waits for that. */
+void places_want(struct pool *p, unsigned most, usec_t since, bool starves);
 /* Somebody elsewhere waits longer and has less: a server that is free here goes. */
 bool places_wanted(const struct pool *p, unsigned most, usec_t since);
 

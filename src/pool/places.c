@@ -30,6 +30,7 @@ struct row {
 	uint32_t total, used[TEAM_MAX + 1];
 	struct {
 		usec_t since, said; /* said 0: never */
+		bool starves;
 	} want[TEAM_MAX + 1];
 };
 
@@ -331,8 +332,8 @@ unsigned places_of_user(const struct pool *p)
 
 /* --- who waits --- */
 
-/* Who has its part of the places waits for what it has. */
-static bool want(struct name n, unsigned most, usec_t since)
+/* Who has its part of the places waits for what it has, unless that stays in use. */
+static bool want(struct name n, unsigned most, usec_t since, bool starves)
 {
 	struct row *r;
 	bool news = false;
@@ -342,13 +343,14 @@ static bool want(struct name n, unsigned most, usec_t since)
 	lock();
 	r = find(n.text, true);
 	if (r != NULL && r->total >= most &&
-		(r->used[team_self()] == 0 ||
+		(starves || r->used[team_self()] == 0 ||
 			r->used[team_self()] < most / (unsigned)team_size())) {
 		usec_t now = loop_now();
 
 		news = r->want[team_self()].said + WANT_AGAIN / 2 < now;
 		if (news || since < r->want[team_self()].since)
 			r->want[team_self()].since = since;
+		r->want[team_self()].starves = starves || (!news && r->want[team_self()].starves);
 		if (news)
 			r->want[team_self()].said = now;
 	}
@@ -356,20 +358,20 @@ static bool want(struct name n, unsigned most, usec_t since)
 	return news;
 }
 
-void places_want(struct pool *p, unsigned most, usec_t since)
+void places_want(struct pool *p, unsigned most, usec_t since, bool starves)
 {
-	bool news = want(of_db(p), db_most(p), since);
+	bool news = want(of_db(p), db_most(p), since, starves);
 
 	CHECK_POOL(p);
-	news |= want(of_user(p), user_most(p), since);
+	news |= want(of_user(p), user_most(p), since, starves);
 	if (is_sized(p))
-		news |= want(of_pool(p, false), most, since);
+		news |= want(of_pool(p, false), most, since, starves);
 	if (news)
 		tell(p);
 	loop_tick_at(places.tick, loop_now() + WANT_AGAIN);
 }
 
-/* One that has none, or so few that it is no more than here when it gets one. */
+/* One that has none, or so few that it is no more than here when it gets one, or none that comes free. */
 static bool is_wanted(struct name n, unsigned most, usec_t since)
 {
 	const struct row *r;
@@ -386,7 +388,8 @@ static bool is_wanted(struct name n, unsigned most, usec_t since)
 				(since == USEC_NEVER ||
 					(r->want[i].since < since &&
 						r->want[i].since + PATIENCE < now)) &&
-				(r->used[i] == 0 || r->used[i] + 1 < r->used[team_self()]);
+				(r->want[i].starves || r->used[i] == 0 ||
+					r->used[i] + 1 < r->used[team_self()]);
 	unlock();
 	return found;
 }

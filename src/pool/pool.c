@@ -19,7 +19,8 @@
 #define FRESH_TRIES   5
 #define HELD_LOOK     128 /* tasks that are looked at for a free server */
 #define HELD_PERIOD   (2 * USEC_MSEC)
-#define SHARED_PERIOD (20 * USEC_MSEC) /* ... for which no server was free */
+#define STARVED       (100 * USEC_MSEC) /* who waits behind servers that stay in use */
+#define SHARED_PERIOD (20 * USEC_MSEC)  /* ... for which no server was free */
 
 static struct loop_tick *held_tick; /* tasks that are held back are looked at again */
 
@@ -479,6 +480,8 @@ static bool serve_tasks(struct pool *p, usec_t now)
 			engines_missed(p, now);
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
+		if (!s->use.engine)
+			p->served_at = now;
 		any = true;
 		if (pool_all.calls->task_starts(t, s))
 			pool_all.calls->task_start(t, s);
@@ -532,7 +535,7 @@ static bool serve_clients(struct pool *p, usec_t now)
 			p->stats.wait_time += now - c->request_time;
 			hist_add(&p->times.wait, now - c->request_time);
 		}
-		c->request_time = now;
+		p->served_at = c->request_time = now;
 		client_move(c, CLIENT_ACTIVE);
 		server_link(s, c);
 		if (c->state != CLIENT_DEAD)
@@ -593,10 +596,11 @@ static void give_to_others(struct pool *p)
 static void want_of_others(struct pool *p)
 {
 	usec_t since = pool_waits_since(p);
+	usec_t last = p->served_at > since ? p->served_at : since;
 
 	if (since != USEC_NEVER && p->servers[SERVER_LOGIN].count == 0 &&
 		!holding_back(p, loop_now()) && !route_stopped(p->db))
-		places_want(p, most_servers(p), since);
+		places_want(p, most_servers(p), since, loop_now() - last >= STARVED);
 }
 
 bool pool_serve_ready(void *arg, usec_t now)

@@ -318,6 +318,43 @@ def test_a_free_server_elsewhere_makes_room(qbouncer, db):
         w.close()
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_process_whose_part_stays_in_use(qbouncer, db, busy):
+    """Others have a server that is free, or that comes free again and again."""
+    proxy = qbouncer(processes=N, max_db_connections=N, query_wait_timeout="10s")
+    there = one_of_each(proxy, db)
+    stop, failed = threading.Event(), []
+
+    def work(w):
+        try:
+            while not stop.is_set():
+                w.rows("SELECT pg_sleep(0.002)")
+        except Exception as e:  # the test says so
+            failed.append(e)
+
+    with proxy.wire(db, "other") as first:      # who shares its process
+        there[process_of(first)].rows("SELECT 1")
+        for w in there.values():
+            if w is not there[process_of(first)]:
+                w.rows("SELECT 1")
+        first.rows("BEGIN")
+        first.rows("SELECT 1")
+        wait_for(lambda: sum(int(r["sv_active"]) for r in proxy.console("SHOW POOLS") if r["user"] == "other") == 1, "its server")
+        beside = [proxy.wire(db) for _ in range(12)] if busy else []
+        threads = [threading.Thread(target=work, args=(w,)) for w in beside if process_of(w) != process_of(first)]
+        for t in threads:
+            t.start()
+        for _ in range(3):
+            there[process_of(first)].rows("SELECT 1")
+        stop.set()
+        for t in threads:
+            t.join()
+        assert not failed
+        first.rows("COMMIT")
+    for w in list(there.values()) + beside:
+        w.close()
+
+
 def test_the_places_of_one_that_is_killed_are_free(qbouncer, db):
     proxy = qbouncer(processes=N, max_db_connections=1)
     there = one_of_each(proxy, db)
