@@ -498,6 +498,8 @@ BEGIN
 					AND (b.headers IS NULL OR head::jsonb @> b.headers)))
 				AND has_table_privilege(c.owner, TG_RELID, 'REFERENCES')
 			ORDER BY c.number LOOP
+		-- dropped, which an old snapshot does not see
+		CONTINUE WHEN to_regproc(format('queue._push%s_%s', CASE WHEN q.is_stream THEN '_event' END, q.number)) IS NULL;
 		IF q.is_stream THEN
 			NEW.made := coalesce(NEW.made, '{}') || ARRAY(SELECT x FROM queue._push_event(q.name, NEW.payloads, head, false, NEW.key, NEW."group",
 				NEW.stated) AS e, LATERAL unnest(ARRAY[q.name, NULL]) AS x);

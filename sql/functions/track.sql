@@ -120,6 +120,7 @@ DECLARE
 	converted text := 'IF TG_OP <> ''INSERT'' THEN qb_old := to_jsonb(OLD); END IF;
 			IF TG_OP <> ''DELETE'' THEN qb_new := to_jsonb(NEW); END IF;';
 	payload text;
+	publish text;
 	body text;
 BEGIN
 	IF has_json THEN
@@ -214,12 +215,25 @@ $f$, number, queue._each_of_ring(number, format($part$qb_at = @i@ THEN
 $part$, payload, CASE WHEN (SELECT s.payload FROM queue.streams AS s WHERE s.number = $2) = 'text' THEN '::text' END,
 			queue._track_guard(number, '@e@'), number), '	ELSIF '));
 	ELSIF kind = 'topic' THEN
-		body := body || format($f$	PERFORM queue._tell(number, name) FROM (SELECT p.queue FROM queue._publish(qb_name || '.' || lower(TG_OP), ARRAY[%s::text],
+		publish := format('PERFORM queue._tell(number, name) FROM (SELECT p.queue FROM queue._publish(qb_name || ''.'' || lower(TG_OP), ARRAY[%s::text],
 			NULL, NULL, NULL, qb_head::text, false, false, NULL, NULL, NULL, NULL, NULL, qb_group, NULL) AS p) AS p
-		JOIN (SELECT number, name FROM queue.queues UNION ALL SELECT number, name FROM queue.streams) AS c ON c.name = p.queue;
+		JOIN (SELECT number, name FROM queue.queues UNION ALL SELECT number, name FROM queue.streams) AS c ON c.name = p.queue;', payload);
+		-- as queue._track_guard: what is bound may have been dropped while this waited, or the topic. What it has pushed to stays.
+		body := body || format($f$	IF strpos(current_setting('qbouncer.tracked', true), format(' %1$s.%%s ', TG_OP)) > 0 IS NOT TRUE THEN
+		BEGIN
+			%2$s
+			PERFORM set_config('qbouncer.tracked', concat(current_setting('qbouncer.tracked', true), format(' %1$s.%%s ', TG_OP)), true);
+			RETURN NULL;
+		EXCEPTION WHEN undefined_table THEN
+			IF to_regclass('queue.t_%1$s') IS NULL THEN
+				RETURN NULL;
+			END IF;
+		END;
+	END IF;
+	%2$s
 	RETURN NULL;
 END
-$f$, payload);
+$f$, number, publish);
 	ELSE
 		body := body || format($f$	%sPERFORM queue._push(qb_name, ARRAY[%s::text], NULL, NULL, NULL, qb_head::text, false, "group" => qb_group);
 	PERFORM queue._tell(%s, qb_name);

@@ -88,6 +88,59 @@ def test_a_tracked_write_behind_drop(s, kind, isolation):
     assert two.column("SELECT id FROM x ORDER BY id") == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("kind", ["stream", "queue"])
+@pytest.mark.parametrize("order", ["w z", "z w"])
+def test_a_tracked_write_behind_drop_of_what_is_bound(s, kind, isolation, order):
+    """It is published to what else is bound."""
+    if order == "z w" and kind == "stream":
+        s.rows("SELECT queue.create('z'), queue.drop('s'), queue.create('w')")
+        s.rows(STREAM)
+    else:
+        for name in order.split():
+            s.rows("SELECT queue.create(%s)", name)
+    s.rows("SELECT queue.create_topic('t')")
+    name = {"stream": "s", "queue": "w"}[kind]
+    s.rows("SELECT queue.bind('%s', 't.#'), queue.bind('z', 't.insert')" % name)
+    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
+    s.rows("SELECT queue.track('x', 't')")
+    two = s.connect()
+    two.rows("INSERT INTO x VALUES (0)")
+    two.rows("BEGIN ISOLATION LEVEL " + isolation)
+    two.rows("SELECT count(*) FROM x")
+    s.rows("BEGIN")
+    s.rows("SELECT queue.drop('%s')" % name)
+    writes = s.beside(two.rows, "INSERT INTO x VALUES (1), (2)")
+    s.until_blocked(two)
+    s.rows("COMMIT")
+    writes.result()
+    two.rows("INSERT INTO x VALUES (3)")
+    two.rows("COMMIT")
+    two.rows("INSERT INTO x VALUES (4)")
+    assert two.column("SELECT payload->'key'->>'id' FROM queue.q_z ORDER BY id") == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_a_tracked_write_behind_drop_of_its_topic(s, isolation):
+    s.rows("SELECT queue.create('z'), queue.create_topic('t'), queue.bind('z', 't.insert')")
+    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
+    s.rows("SELECT queue.track('x', 't')")
+    two = s.connect()
+    two.rows("INSERT INTO x VALUES (0)")
+    two.rows("BEGIN ISOLATION LEVEL " + isolation)
+    two.rows("SELECT count(*) FROM x")
+    s.rows("BEGIN")
+    s.rows("SELECT queue.drop_topic('t')")
+    writes = s.beside(two.rows, "INSERT INTO x VALUES (1), (2)")
+    s.until_blocked(two)
+    s.rows("COMMIT")
+    writes.result()
+    two.rows("COMMIT")
+    two.rows("INSERT INTO x VALUES (3)")
+    assert two.column("SELECT id FROM x ORDER BY id") == [0, 1, 2, 3]
+    assert s.value("SELECT count(*) FROM queue.q_z") == 1
+
+
 def tracked(s, kind):
     """A table x whose changes go to a stream or a queue: the name of that, and the table where they are."""
     if kind == "queue":
@@ -116,11 +169,12 @@ def test_a_tracked_write_and_what_its_savepoint_has_locked(s, kind):
     drops.result()
 
 
-def test_a_tracked_write_and_what_a_trigger_of_the_owners_misses(s):
+@pytest.mark.parametrize("where", ["w", "t"])
+def test_a_tracked_write_and_what_a_trigger_of_the_owners_misses(s, where):
     """It is an error of his, not one of a stream that is gone."""
-    s.rows("SELECT queue.create('w')")
+    s.rows("SELECT queue.create('w'), queue.create_topic('t'), queue.bind('w', 't.#')")
     s.rows("CREATE TABLE x (id int PRIMARY KEY)")
-    s.rows("SELECT queue.track('x', 'w')")
+    s.rows("SELECT queue.track('x', '%s')" % where)
     s.rows("CREATE FUNCTION missing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM FROM nosuch; RETURN NULL; END'")
     s.rows("CREATE TRIGGER missing BEFORE INSERT ON queue.q_w FOR EACH STATEMENT EXECUTE FUNCTION missing()")
     assert "nosuch" in s.fails("42P01", "INSERT INTO x VALUES (1)").message_primary
