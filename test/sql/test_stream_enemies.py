@@ -130,3 +130,36 @@ def test_who_has_installed_it_is_nobody_special(db, enemy, number):
     db.fails("42501", "SELECT queue.take_for('s', 'm')")
     db.fails("42501", "SELECT queue.done(%s)", token)
     assert enemy.value("SELECT count(*) FROM queue.deliveries") == 1
+
+
+PUSHED = {
+    "a group in several buckets": """("group", bucket, payload) VALUES ('g', 1, '1'), ('g', 20000, '1'), ('g', 32767, '1')""",
+    "a bucket of no lane": """("group", bucket, payload) VALUES ('g', -32768, '1')""",
+    "a group that is long": """("group", bucket, payload) SELECT string_agg(md5(i::text), ''), 5, '1' FROM generate_series(1, 1000) AS i""",
+    "a key that is long": """(key, payload) SELECT string_agg(md5(i::text), ''), '1' FROM generate_series(1, 1000) AS i""",
+    "a group that is empty": """("group", bucket, payload) VALUES ('', 5, '1')""",
+    "headers that are none": """(headers, payload) VALUES ('[1]', '1'), ('1', '1')""",
+}
+
+
+@pytest.mark.parametrize("options", [("on_fail", "block"), ("on_fail,parallel", "block,4")])
+@pytest.mark.parametrize("what", PUSHED)
+def test_rows_that_were_not_pushed(db, what, options):
+    """Who may push writes them into its table. Each is read once, whatever becomes of its deliveries, and those of others are, too."""
+    db.rows("SELECT queue.create('s', false, '{kind,retain_max}', '{stream,1 h}'), queue.grant('s', '{push}', '{mallory}')")
+    db.rows("SELECT queue.subscribe('a', 's', 'beginning', %s, %s)", *("{%s}" % o for o in options))
+    log = "queue.e%d_0" % db.value("SELECT number FROM queue.streams")
+    db.rows("SELECT queue.push('s', '1', \"group\" => 'g')")
+    db.connect("mallory").rows("INSERT INTO %s %s" % (log, PUSHED[what]))
+    db.rows("SELECT queue.push('s', '1', \"group\" => 'g')")
+    ends = iter(["fail(%s, retry_in => '0')", "fail(%s, events => ARRAY[{}], retry_in => '0')", "release(%s)"])
+    done = []
+    while events := db.rows("SELECT id, token FROM queue.take_for('s', 'a')"):
+        end = next(ends, "done(%s)")
+        db.rows("SELECT queue." + end.format(events[0][0]), events[0][1])
+        if end == "done(%s)":
+            done += [e[0] for e in events]
+        elif "events" in end:  # with it those of its group
+            done += [e[0] for e in events[1:] if not db.value("SELECT EXISTS (SELECT FROM queue.retries WHERE id = %s)", e[0])]
+    assert sorted(done) == db.column("SELECT id FROM %s ORDER BY id" % log)
+    everybody_goes_on(db)
