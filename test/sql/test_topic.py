@@ -1,6 +1,7 @@
 """Topics: what is published goes to each queue and stream that is bound."""
 
 import json
+import os
 import subprocess
 
 import psycopg
@@ -313,7 +314,7 @@ def test_a_dump(db, cluster):
     db.conn.execute("SELECT queue.bind('mail', 'orders.#'), queue.bind('next', 'orders')")
     db.conn.execute("SELECT queue.grant_topic('orders', '{publish}', '{bob}')")
     copy = cluster.createdb()
-    text = subprocess.run(["pg_dump", "-d", cluster.dsn(db.name, "postgres")], capture_output=True, check=True).stdout
+    text = subprocess.run([os.path.join(cluster.bin, "pg_dump"), "-d", cluster.dsn(db.name, "postgres")], capture_output=True, check=True).stdout
     done = subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", cluster.dsn(copy, "postgres")], input=text, capture_output=True)
     assert done.returncode == 0, done.stderr
     with psycopg.connect(cluster.dsn(copy, "bob"), autocommit=True) as c:

@@ -1,6 +1,7 @@
 """TRACK: what changes in a table is pushed by a trigger, with the tracker's right."""
 
 import json
+import os
 import subprocess
 
 import psycopg
@@ -468,7 +469,7 @@ def test_replicas_do_not_push_again(db, tracked):
 
 def test_it_is_in_a_dump(db, cluster, tracked):
     db.rows("INSERT INTO t VALUES (1)")
-    dump = subprocess.run(["pg_dump", cluster.dsn(db.name, "postgres")], check=True, capture_output=True, text=True).stdout
+    dump = subprocess.run([os.path.join(cluster.bin, "pg_dump"), cluster.dsn(db.name, "postgres")], check=True, capture_output=True, text=True).stdout
     name = cluster.createdb(owner="app")
     subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", cluster.dsn(name, "postgres")], input=dump, text=True, check=True, capture_output=True)
     with psycopg.connect(cluster.dsn(name, "app"), autocommit=True) as c:

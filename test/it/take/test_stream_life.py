@@ -3,6 +3,7 @@ and very many who wait. Nothing is skipped, nothing comes twice that was done.
 """
 
 import contextlib
+import os
 import resource
 import select
 import subprocess
@@ -58,7 +59,7 @@ def test_a_restored_dump(qbouncer, cluster):
         tag(c, "QUEUE DONE '%s'" % take(c, "a", "LIMIT 1")[0])
         tag(c, "QUEUE FAIL '%s' EVENT 1" % take(c, "b")[0])
         take(c, "a")
-    dump = subprocess.run(["pg_dump", cluster.dsn(old, "postgres")], check=True, capture_output=True, text=True).stdout
+    dump = subprocess.run([os.path.join(cluster.bin, "pg_dump"), cluster.dsn(old, "postgres")], check=True, capture_output=True, text=True).stdout
     subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", cluster.dsn(new, "postgres")], input=dump, text=True, check=True,
                    capture_output=True)
     with proxy.wire(new) as c:
@@ -180,7 +181,7 @@ def test_a_logical_copy(qbouncer, private):
         make(c, "a")
         tag(c, "QUEUE PUSH s '1', '2', '3'")
         tag(c, "QUEUE DONE '%s'" % take(c, "a", "LIMIT 1")[0])
-    dump = subprocess.run(["pg_dump", "--schema-only", private.dsn(old, "postgres")], check=True, capture_output=True, text=True).stdout
+    dump = subprocess.run([os.path.join(private.bin, "pg_dump"), "--schema-only", private.dsn(old, "postgres")], check=True, capture_output=True, text=True).stdout
     subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", private.dsn(new, "postgres")], input=dump, text=True, check=True,
                    capture_output=True)
     with psycopg.connect(private.dsn(old), autocommit=True) as source, psycopg.connect(private.dsn(new), autocommit=True) as copy:
