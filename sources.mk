@@ -1067,6 +1067,7 @@ qb_dialogues = \
 	test/scenario/queue/slow_commits.dlg \
 	test/scenario/queue/slow_commits_done.dlg \
 	test/scenario/queue/slow_commits_many.dlg \
+	test/scenario/queue/slow_commits_queues.dlg \
 	test/scenario/queue/slow_commits_together.dlg \
 	test/scenario/queue/wait_timeout_merged.dlg \
 	test/scenario/relay/batch_ends_with_query.dlg \

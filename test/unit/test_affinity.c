@@ -258,6 +258,36 @@ static void test_a_kind_is_not_confined_to_its_servers(void **state)
 	assert_int_equal(affinities(), 8);
 }
 
+/* A ninth server comes in the place of the one that was used longest ago, which is like any other one then. */
+static void test_the_server_used_longest_ago_is_forgotten(void **state)
+{
+	static const int order[] = {3, 0, 1, 2, 4, 5, 6, 7};
+	struct task t = {.magic = TASK_MAGIC, .pool = &pool, .kind = 7};
+
+	(void)state;
+	for (int i = SERVERS; i < MORE; i++)
+		comes(i);
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(gets(7), i);
+		becomes(i, SERVER_ACTIVE);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(order); i++) { /* the first of these is what was used longest ago */
+		becomes(order[i], SERVER_IDLE);
+		assert_int_equal(gets(7), order[i]);
+		becomes(order[i], SERVER_ACTIVE);
+	}
+	assert_int_equal(gets(7), 8);
+	assert_int_equal(affinities(), 8);
+	assert_int_equal(server[order[0]].n_kinds, 0);
+	for (size_t i = 1; i < ARRAY_LEN(order); i++)
+		assert_int_equal(server[order[i]].n_kinds, 1);
+	becomes(8, SERVER_TASK);
+	becomes(order[0], SERVER_IDLE); /* before those where its kind is it counts as one of them no more */
+	becomes(order[7], SERVER_IDLE);
+	assert_ptr_equal(affinity_choose(&t, now), &server[order[7]]);
+	assert_false(t.first);
+}
+
 static void test_not_so_soon_when_there_are_many(void **state)
 {
 	(void)state;
@@ -418,6 +448,7 @@ int main(void)
 		T(it_does_not_wait_for_ever),
 		T(a_busy_kind_gets_one_more),
 		T(a_kind_is_not_confined_to_its_servers),
+		T(the_server_used_longest_ago_is_forgotten),
 		T(not_so_soon_when_there_are_many),
 		T(a_rare_kind_keeps_to_its_server),
 		T(kinds_are_spread),

@@ -160,6 +160,7 @@ def test_soak(part):
     assert goals[0].measured.startswith("memory ")
 
 
+@pytest.mark.timeout(240)   # some take half a minute to start when nobody else works
 @pytest.mark.parametrize("kind", [marks.Beanstalkd, marks.Redis, marks.Nats, marks.Rabbitmq])
 def test_marks(rig, kind):
     """Others' queues, where they are installed: what is pushed is taken, and nothing stays behind."""
