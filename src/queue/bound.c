@@ -15,9 +15,13 @@ void bound_row(struct bound *b, struct task *t, size_t len)
 	bool first = b->kept == 0;
 
 	b->kept += len;
-	if (most == 0 || first || b->over != 0 || (int64_t)b->kept <= most)
+	if (b->over == 0 && (most == 0 || first || (int64_t)b->kept <= most))
 		return;
-	b->over = most;
+	if (b->over != 0 && (int64_t)(b->kept - b->asked) < b->over)
+		return;
+	if (b->over == 0)
+		b->over = most;
+	b->asked = b->kept;
 	task_cancel(t);
 }
 

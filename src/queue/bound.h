@@ -1,7 +1,7 @@
 /*
  * Rows that are kept until their statement has ended: of more than queue_answer_max the server is asked to stop. What comes
- * until it has stopped is kept too, as the statement may be committed all the same, and then it is the answer. One row is
- * never too much.
+ * until it has stopped is kept too, as the statement may be committed all the same, and then it is the answer. It is asked
+ * again when as much more has come, as a cancel may be lost. One row is never too much.
  */
 #ifndef QB_QUEUE_BOUND_H
 #define QB_QUEUE_BOUND_H
@@ -9,7 +9,7 @@
 #include "pool/task.h"
 
 struct bound {
-	size_t kept;
+	size_t kept, asked; /* asked: what was kept when the server was asked last */
 	int64_t over; /* the bound that it is over, so that the server was asked; 0: it is not */
 };
 

@@ -271,7 +271,8 @@ static void test_the_server_used_longest_ago_is_forgotten(void **state)
 		assert_int_equal(gets(7), i);
 		becomes(i, SERVER_ACTIVE);
 	}
-	for (size_t i = 0; i < ARRAY_LEN(order); i++) { /* the first of these is what was used longest ago */
+	for (size_t i = 0; i < ARRAY_LEN(order);
+		i++) { /* the first of these is what was used longest ago */
 		becomes(order[i], SERVER_IDLE);
 		assert_int_equal(gets(7), order[i]);
 		becomes(order[i], SERVER_ACTIVE);
@@ -282,7 +283,8 @@ static void test_the_server_used_longest_ago_is_forgotten(void **state)
 	for (size_t i = 1; i < ARRAY_LEN(order); i++)
 		assert_int_equal(server[order[i]].n_kinds, 1);
 	becomes(8, SERVER_TASK);
-	becomes(order[0], SERVER_IDLE); /* before those where its kind is it counts as one of them no more */
+	becomes(order[0],
+		SERVER_IDLE); /* before those where its kind is it counts as one of them no more */
 	becomes(order[7], SERVER_IDLE);
 	assert_ptr_equal(affinity_choose(&t, now), &server[order[7]]);
 	assert_false(t.first);
