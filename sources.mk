@@ -560,6 +560,7 @@ qb_doc = \
 	doc/decisions/043-take-of-a-stream.md \
 	doc/decisions/044-sessions-that-are-kept.md \
 	doc/decisions/045-readers-that-count.md \
+	doc/decisions/046-payloads-as-text.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

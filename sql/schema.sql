@@ -348,10 +348,10 @@ CREATE TABLE queue.retries (
 	key text,
 	"group" text,
 	headers jsonb,
-	payload_jsonb jsonb,		-- one of them, as the stream's are
+	payload_jsonb text,		-- one of them, as the stream's are
 	payload_text text,
 	payload_bytea bytea,
-	CHECK (num_nonnulls(payload_jsonb, payload_text, payload_bytea) = 1),
+	CHECK (num_nonnulls(payload_jsonb::jsonb, payload_text, payload_bytea) = 1),
 	-- with on_fail = block: of its group; the first of them by id says when they come, the others are due at infinity
 	blocks bool NOT NULL DEFAULT false CHECK (NOT blocks OR "group" IS NOT NULL),
 	PRIMARY KEY (sub, id),
@@ -377,21 +377,22 @@ CREATE POLICY own ON queue.positions USING (pg_has_role(owner, 'USAGE'));
 CREATE POLICY own ON queue.deliveries USING (pg_has_role(owner, 'USAGE'));
 -- that of queue.retries, which has what was pushed: functions/retry.sql
 
--- Events, and deliveries of them; the last one is what the proxy gets.
+-- Events, and deliveries of them; the last but one is what the proxy gets. A jsonb of a stream is kept as its text, and becomes one
+-- where SQL sees it (functions/stream.sql).
 DO $qbouncer_events$
 DECLARE
 	kind text;
 BEGIN
 	FOREACH kind IN ARRAY '{jsonb, text, bytea}'::text[] LOOP
-		EXECUTE replace($types$
-			CREATE TYPE queue._event_@kind@ AS (id int8, xid xid8, pushed_at timestamptz, key text, "group" text, headers jsonb, payload @kind@);
+		EXECUTE replace(replace($types$
+			CREATE TYPE queue._event_@kind@ AS (id int8, xid xid8, pushed_at timestamptz, key text, "group" text, headers jsonb, payload @kept@);
 			CREATE TYPE queue.delivered_@kind@ AS (id int8, token text, queue text, attempt int4, payload @kind@, headers jsonb, key text,
 				"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8);
-			CREATE TYPE queue._delivered_@kind@ AS (id int8, token text, queue text, attempt int4, payload @kind@, headers jsonb, key text,
+			CREATE TYPE queue._delivered_@kind@ AS (id int8, token text, queue text, attempt int4, payload @kept@, headers jsonb, key text,
 				"group" text, pushed_at timestamptz, lease_until timestamptz, xid xid8, due_ms int8, "out" text);
 			CREATE TYPE queue._sighted_@kind@ AS (id int8, payload @kind@, headers jsonb, key text, "group" text, pushed_at timestamptz,
 				xid int8);	-- what a condition sees (functions/sift.sql)
-		$types$, '@kind@', kind);
+		$types$, '@kind@', kind), '@kept@', CASE kind WHEN 'jsonb' THEN 'text' ELSE kind END);
 	END LOOP;
 END
 $qbouncer_events$;

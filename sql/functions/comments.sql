@@ -198,7 +198,7 @@ BEGIN
 			('retries', 'key', 'KEY of the push.'),
 			('retries', 'group', 'GROUP of the push.'),
 			('retries', 'headers', 'HEADERS of the push.'),
-			('retries', 'payload_jsonb', 'What was pushed, if the payloads of the stream are so.'),
+			('retries', 'payload_jsonb', 'What was pushed, if the payloads of the stream are jsonb: its text.'),
 			('retries', 'payload_text', 'The same of a stream of texts.'),
 			('retries', 'payload_bytea', 'The same of a stream of bytes.'),
 			('deliveries', 'sub', 'Number of the subscription.'),

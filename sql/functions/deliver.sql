@@ -368,7 +368,7 @@ AS $$
 DECLARE
 	before CONSTANT text := current_setting('synchronous_commit');
 BEGIN
-	RETURN QUERY SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.pushed_at, t.lease_until, t.xid::text::int8
+	RETURN QUERY SELECT t.id, t.token, t.queue, t.attempt, t.payload::jsonb, t.headers, t.key, t."group", t.pushed_at, t.lease_until, t.xid::text::int8
 		FROM queue._take_for(q, sub, lim, least_events, within, lease, worker, lag) AS t WHERE t.id IS NOT NULL;
 	PERFORM set_config('synchronous_commit', before, true);	-- as in take
 END

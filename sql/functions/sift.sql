@@ -143,7 +143,7 @@ BEGIN
 	l.reach := CASE WHEN l.young IS NULL AND cut.events < most AND past IS NOT NULL THEN past ELSE coalesce(cut.ends, l.reach) END;
 	PERFORM set_config('qbouncer.looked', l::text, true);
 	IF cut.events > 0 THEN
-		RETURN QUERY EXECUTE format('SELECT e.id, e.payload, e.headers, e.key, e."group", e.pushed_at, e.xid::text::int8 FROM %s AS e',
+		RETURN QUERY EXECUTE format('SELECT e.id, e.payload::jsonb, e.headers, e.key, e."group", e.pushed_at, e.xid::text::int8 FROM %s AS e',
 				queue._reader(l.stream, u, '$1, $2, $3, $4, $5, $6, $7, $8'))
 			USING l.lo, l.w, late, l.floor, at, cut.ends, l.since, cut.events;
 	END IF;

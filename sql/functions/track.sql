@@ -204,16 +204,15 @@ $f$, CASE kind
 	RETURN NULL;
 END
 $f$, number, queue._each_of_ring(number, format($part$qb_at = @i@ THEN
-		%3$sIF qb_log IS DISTINCT FROM 'queue.e%4$s_0'::regclass::oid THEN
+		%2$sIF qb_log IS DISTINCT FROM 'queue.e%3$s_0'::regclass::oid THEN
 			PERFORM queue._other_era(qb_name);
 		END IF;
 		IF qb_group IS NULL THEN
-			INSERT INTO @e@ (headers, payload) VALUES (qb_head, %1$s%2$s);
+			INSERT INTO @e@ (headers, payload) VALUES (qb_head, %1$s::text);
 		ELSE
-			INSERT INTO @e@ ("group", bucket, headers, payload) VALUES (qb_group, hashtextextended(qb_group, 0) & 32767, qb_head, %1$s%2$s);
+			INSERT INTO @e@ ("group", bucket, headers, payload) VALUES (qb_group, hashtextextended(qb_group, 0) & 32767, qb_head, %1$s::text);
 		END IF;
-$part$, payload, CASE WHEN (SELECT s.payload FROM queue.streams AS s WHERE s.number = $2) = 'text' THEN '::text' END,
-			queue._track_guard(number, '@e@'), number), '	ELSIF '));
+$part$, payload, queue._track_guard(number, '@e@'), number), '	ELSIF '));
 	ELSIF kind = 'topic' THEN
 		publish := format('PERFORM queue._tell(number, name) FROM (SELECT p.queue FROM queue._publish(qb_name || ''.'' || lower(TG_OP), ARRAY[%s::text],
 			NULL, NULL, NULL, qb_head::text, false, false, NULL, NULL, NULL, NULL, NULL, qb_group, NULL) AS p) AS p

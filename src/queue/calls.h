@@ -138,7 +138,8 @@
 	COL(due_ms, INT8) SEP \
 	COL(out, TEXT)
 
-/* What all events of a delivery have is said once, before them: delivery.c. A join would copy each event. */
+/* What all events of a delivery have is said once, before them: delivery.c. A join would copy each event. A payload that is jsonb
+ * comes as its text, as it is kept. */
 #define TAKE_FOR_SQL(suffix) \
 	"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ", ) " FROM queue._take_for" suffix "($1, $2, $3, $4, $5, $6, " \
 	"CASE WHEN pg_catalog.set_config('qbouncer.proxy', $8, true) IS NOT NULL " \
@@ -262,12 +263,12 @@
 		"SELECT number, " ROW_BATCH(CALL_NAME, ", ") " FROM queue._await_batch($1, $2, $3) ORDER BY n", \
 		PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(BOOL), COL(number, INT4) ROW_BATCH(COL, )) \
 	/* streams */ \
-	CALL(TAKE_FOR, TAKE_FOR_SQL(""), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , JSONB)) \
+	CALL(TAKE_FOR, TAKE_FOR_SQL(""), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , TEXT)) \
 	CALL(TAKE_FOR_TEXT, TAKE_FOR_SQL("_text"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , TEXT)) \
 	CALL(TAKE_FOR_BYTEA, TAKE_FOR_SQL("_bytea"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , BYTEA)) \
 	/* @: a stream, and not a queue */ \
-	CALL(TAKE_FOR_DIRECT, TAKE_FOR_SQL("_@"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , JSONB)) \
-	CALL(TAKE_FOR_WHERE, TAKE_FOR_WHERE_SQL("jsonb"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , JSONB)) \
+	CALL(TAKE_FOR_DIRECT, TAKE_FOR_SQL("_@"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , TEXT)) \
+	CALL(TAKE_FOR_WHERE, TAKE_FOR_WHERE_SQL("jsonb"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , TEXT)) \
 	CALL(TAKE_FOR_WHERE_TEXT, TAKE_FOR_WHERE_SQL("text"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , TEXT)) \
 	CALL(TAKE_FOR_WHERE_BYTEA, TAKE_FOR_WHERE_SQL("bytea"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , BYTEA)) \
 	CALL(FAILS_AT, FAILS_AT_SQL("jsonb"), PARAM(TEXT_ARRAY), COL(id, INT8) COL(fits, BOOL)) \

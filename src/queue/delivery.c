@@ -64,6 +64,15 @@ static bool note_common(struct delivery *d, const uint8_t *row, size_t len)
 	return true;
 }
 
+#define JSONB_VERSION 1 /* in binary it stands before the text */
+
+static void put_jsonb(struct buf *b, const struct wire_col *text)
+{
+	build_i32(b, text->len + 1);
+	buf_putc(b, JSONB_VERSION);
+	buf_put(b, text->data, (size_t)text->len);
+}
+
 static void add_event(struct delivery *d, struct wire_col *cols)
 {
 	size_t row;
@@ -73,7 +82,10 @@ static void add_event(struct delivery *d, struct wire_col *cols)
 	d->n++;
 	row = build_row_begin(&d->rows, DELIVERY_due_ms);
 	for (int i = 0; i < DELIVERY_due_ms; i++)
-		build_row_value(&d->rows, cols[i].data, cols[i].len);
+		if (i == DELIVERY_payload && d->as_jsonb && cols[i].len >= 0)
+			put_jsonb(&d->rows, &cols[i]);
+		else
+			build_row_value(&d->rows, cols[i].data, cols[i].len);
 	build_row_end(&d->rows, row);
 }
 

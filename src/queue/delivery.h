@@ -16,6 +16,7 @@ struct delivery {
 	int64_t stream; /* its number; 0: not said */
 	int64_t lasts;  /* ms, its lease since the statement was sent; 0: not said */
 	bool all;       /* with MIN: nothing was left behind it */
+	bool as_jsonb;  /* its payloads are texts, and the client wants jsonb in binary */
 	int64_t more[PATIENCE_NUMBERS]; /* ... of what comes next */
 	bool torn; /* a row was not as expected, or there was no memory for it */
 	char token[TOKEN_MAX];

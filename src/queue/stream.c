@@ -548,6 +548,7 @@ static bool submit(struct reader *w)
 
 	w->stamp = stamp;
 	w->again = false;
+	w->got.as_jsonb = w->args.payload == QPAYLOAD_JSONB && w->formats[DELIVERY_payload] != 0;
 	patience_sent(&w->patience, w->wish->sub->of->counted);
 	w->uncounted = w->wish->sub->of->uncounted;
 	w->due_ms = 0;

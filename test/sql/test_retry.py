@@ -19,7 +19,7 @@ def put(session, *payloads):
 
 def take(session, sub="a", lim=100, lease=None):
     """The token, and of each event the payload and the attempt."""
-    rows = session.rows("SELECT token, payload, attempt FROM queue._take_for('s', %s, %s, NULL, NULL, %s::interval, 'w')"
+    rows = session.rows("SELECT token, payload::jsonb, attempt FROM queue._take_for('s', %s, %s, NULL, NULL, %s::interval, 'w')"
                         " WHERE id IS NOT NULL ORDER BY id", sub, lim, lease)
     assert len({r[0] for r in rows}) <= 1
     return (rows[0][0] if rows else None), [(r[1], r[2]) for r in rows]

@@ -27,7 +27,7 @@ def put(session, *payloads, **more):
 
 
 def raw(session, sub="a", lim=100, **more):
-    rows = session.rows("SELECT id, token, payload, attempt, due_ms, \"out\" FROM queue." + TAKE + "('s', %s, %s, %s, %s::interval,"
+    rows = session.rows("SELECT id, token, payload::jsonb, attempt, due_ms, \"out\" FROM queue." + TAKE + "('s', %s, %s, %s, %s::interval,"
                         " %s::interval, 'w')", sub, lim, more.get("least"), more.get("within"), more.get("lease"))
     return rows
 
@@ -703,7 +703,7 @@ def aged(session, **ages):
     """Events that were pushed so long ago, in the order of their ids."""
     for payload, age in ages.items():
         put(session, payload)
-        session.rows("UPDATE queue.e%d_0 SET pushed_at = clock_timestamp() - %%s::interval WHERE payload = to_jsonb(%%s::text)" %
+        session.rows("UPDATE queue.e%d_0 SET pushed_at = clock_timestamp() - %%s::interval WHERE payload = to_jsonb(%%s::text)::text" %
                      session.value("SELECT number FROM queue.streams"), age, payload)
 
 
@@ -726,7 +726,7 @@ def test_lag(db):
 
 
 def raw_lag(session, lag, lim=100, least=None, within=None):
-    return session.rows("SELECT id, token, payload, attempt, due_ms FROM queue._take_for('s', 'a', %s, %s, %s::interval, NULL, 'w',"
+    return session.rows("SELECT id, token, payload::jsonb, attempt, due_ms FROM queue._take_for('s', 'a', %s, %s, %s::interval, NULL, 'w',"
                         " %s::interval)", lim, least, within, lag)
 
 

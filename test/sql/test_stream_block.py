@@ -132,7 +132,7 @@ def test_in_halves(db):
             good += names(events)
             done(s, token)
     assert good == ["b1", "b2"]
-    assert s.rows("SELECT payload_jsonb#>>'{}', dead FROM queue.retries ORDER BY id") == [("a1", True), ("a2", False)]
+    assert s.rows("SELECT payload_jsonb::jsonb#>>'{}', dead FROM queue.retries ORDER BY id") == [("a1", True), ("a2", False)]
 
 
 def test_others_do_not_wait(db):
@@ -159,7 +159,7 @@ def test_random(db, seed):
         if rnd.random() < 0.2 or calm:
             s.rows("SELECT queue.redrive_for('s', 'a', %s, which => %s)", None if calm else rnd.randint(1, 3), rnd.choice(["dead", "later"]))
         lim = rnd.randint(1, 5)
-        ids = s.rows("SELECT id, token, payload #>> '{}' FROM queue._take_for('s', 'a', %s, NULL, NULL, '1 min', 'w') WHERE id IS NOT NULL"
+        ids = s.rows("SELECT id, token, payload::jsonb #>> '{}' FROM queue._take_for('s', 'a', %s, NULL, NULL, '1 min', 'w') WHERE id IS NOT NULL"
                      " ORDER BY id", lim)
         if not ids:
             if calm and sum(pushed.values()) == sum(len(v) for v in seen.values()):

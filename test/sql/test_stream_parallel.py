@@ -199,7 +199,7 @@ def test_random(db, n, seed, on_fail):
             db.rows("SELECT queue.redrive_for('s', 'a', which => %s)", rnd.choice(["dead", "later"]))
         if not calm and rnd.random() < 0.06 and not db.value("SELECT bool_or(waits) FROM queue.subscriptions"):
             alter(db, parallel=rnd.choice([1, 2, 3, 4, 7]))
-        rows = db.rows("SELECT id, token, payload FROM queue._take_for('s', 'a', %s, NULL, NULL, NULL, 'w') WHERE id IS NOT NULL"
+        rows = db.rows("SELECT id, token, payload::jsonb FROM queue._take_for('s', 'a', %s, NULL, NULL, NULL, 'w') WHERE id IS NOT NULL"
                        " ORDER BY id", rnd.randint(1, 5))
         if rows:
             out.append(rows)
@@ -254,7 +254,7 @@ def test_one_group_alone_holds_nobody_up(db):
     got, looks = [], 0
     while len(got) < 7:
         root.rows("BEGIN")
-        rows = root.rows("SELECT id, token, payload, due_ms FROM queue._take_for('s', 'a', 1, NULL, NULL, NULL, 'w')")
+        rows = root.rows("SELECT id, token, payload::jsonb, due_ms FROM queue._take_for('s', 'a', 1, NULL, NULL, NULL, 'w')")
         assert fetched(root) < 60000
         root.rows("COMMIT")
         looks += 1
@@ -563,7 +563,7 @@ def test_change_with_retries(db, was, will):
     make(db, was, on_fail="block")
     put(db, *("%s%d" % (g, i) for i in (1, 2) for g in "abcd"), "1", "2")
     for token, payloads in all_out(db):
-        ids = db.rows("SELECT id, payload #>> '{}' FROM %s WHERE payload #>> '{}' = ANY (%%s)" % log(db),
+        ids = db.rows("SELECT id, payload::jsonb #>> '{}' FROM %s WHERE payload::jsonb #>> '{}' = ANY (%%s)" % log(db),
                       [p for p in payloads if p in ("a1", "b1", "1")])
         if ids:
             db.rows("SELECT queue.fail(%s, 'bad', NULL, true, %s::int8[])", token, [i for i, _ in ids])

@@ -141,3 +141,25 @@ def test_rights(s, kind):
     bob.rows("SELECT queue.push('s', 'x')")
     bob.fails("42501", "SELECT * FROM queue.take_for_%s('s', 'a')" % kind)
     assert take(s, kind)[1] == as_kind(kind, "x")
+
+
+def test_jsonb_is_read_as_it_was_pushed(db):
+    """Its text is what readers get; SQL and conditions have jsonb; and nobody can put in what is none."""
+    db.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    db.rows("SELECT queue.subscribe(n, 's') FROM unnest('{a,b,c}'::text[]) AS n")
+    text = '{ "b": 1e2, "a": [1 ,2], "b": "\\u00e9" }'
+    db.push("s", text, "null")
+    assert db.column("SELECT payload FROM queue._take_for('s', 'a', 9, NULL, NULL, NULL, 'w') WHERE id IS NOT NULL") == [text, "null"]
+    assert db.column("SELECT payload FROM queue.take_for('s', 'b')") == [{"a": [1, 2], "b": "é"}, None]
+    token, = set(db.column("SELECT token FROM queue.take_for('s', 'c')"))
+    db.rows("SELECT queue.fail(%s, events => '{1}', final => true)", token)
+    assert db.column("SELECT payload FROM queue.peek_for('s', 'c')") == [{"a": [1, 2], "b": "é"}]
+    db.rows("SELECT queue.redrive_for('s', 'c')")
+    db.rows("SELECT queue.grant('s', '{push}', '{bob}')")
+    bob = db.connect("bob")
+    log = "queue.e%d_0" % db.value("SELECT number FROM queue.streams")
+    bob.rows("INSERT INTO %s (payload) VALUES ('[]')" % log)
+    for refused, state in (("{no", "22P02"), ("", "22P02"), ('"\\u0000"', "22P05")):
+        bob.fails(state, "INSERT INTO %s (payload) VALUES (%%s)" % log, refused)
+        bob.fails(state, "SELECT queue._push('s', ARRAY[%s], NULL, NULL, NULL, NULL, false)", refused)
+    db.fails("22P02", "UPDATE queue.retries SET payload_jsonb = '{no'")

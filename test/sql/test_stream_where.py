@@ -9,7 +9,7 @@ import pytest
 ASKED = """
 	WITH fits AS MATERIALIZED (SELECT peek.id FROM (SELECT l.* FROM queue._look_for(%(said)s::text[], 'jsonb') AS s,
 			LATERAL queue._look_at_jsonb(s.n, s.most) AS l) AS peek WHERE ({0}) IS TRUE LIMIT ((%(said)s::text[])[3])::int8)
-	SELECT job.id, job.token, job.payload, job.attempt, job.due_ms FROM
+	SELECT job.id, job.token, job.payload::jsonb, job.attempt, job.due_ms FROM
 		LATERAL queue._take_where_for_jsonb(%(said)s::text[], ARRAY(SELECT f.id FROM fits AS f)) AS job"""
 
 

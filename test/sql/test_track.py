@@ -21,7 +21,7 @@ def stream(db, name="s"):
 
 def events(db, log):
     """(op, key, new, old) in the order of the ids."""
-    return [(p["op"], p["key"], p["new"], p["old"]) for (p,) in db.rows(f"SELECT payload FROM {log} ORDER BY id")]
+    return [(p["op"], p["key"], p["new"], p["old"]) for (p,) in db.rows(f"SELECT payload::jsonb FROM {log} ORDER BY id")]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_what_an_event_is(db):
         db.rows("UPDATE app.orders SET total = 2 WHERE id = 7")
         db.rows("DELETE FROM app.orders")
         db.rows("TRUNCATE app.orders")
-    rows = db.rows(f'SELECT payload, key, "group", bucket, headers, xid::text FROM {log} ORDER BY id')
+    rows = db.rows(f'SELECT payload::jsonb, key, "group", bucket, headers, xid::text FROM {log} ORDER BY id')
     common = {"table": "app.orders", "key": {"id": 7}, "xid": xid}
     assert [r[0] for r in rows] == [
         {**common, "op": "insert", "new": {"id": 7, "total": 1.50}, "old": None},
@@ -169,7 +169,7 @@ def test_keys(db):
     db.rows("UPDATE two SET a = 2")  # it is the row that was 1 until now
     db.rows("INSERT INTO none VALUES (1)")
     db.rows("INSERT INTO by_identity VALUES (1)")
-    assert db.rows(f"""SELECT payload->'key', "group" FROM {log} ORDER BY id""") == [
+    assert db.rows(f"""SELECT payload::jsonb->'key', "group" FROM {log} ORDER BY id""") == [
         ({"a": 1, "b": "x"}, '[1, "x"]'), ({"a": 1, "b": "x"}, '[1, "x"]'), (None, None), ({"a": 1}, "1")]
     track(db, "none", key=["b"])
     db.rows("INSERT INTO none VALUES (1, %s), (2, NULL)", "k" * 1001)
@@ -184,8 +184,8 @@ def test_columns(db):
     db.rows("UPDATE t SET secret = 't'")
     db.rows("UPDATE t SET a = 1.00")
     db.rows("UPDATE t SET id = 2")
-    assert db.column(f"SELECT payload->'new' FROM {log} ORDER BY id") == [{"a": 1, "it's": "x"}] * 2
-    assert db.value(f"SELECT payload#>>'{{new,a}}' FROM {log} ORDER BY id DESC LIMIT 1") == "1.00"
+    assert db.column(f"SELECT payload::jsonb->'new' FROM {log} ORDER BY id") == [{"a": 1, "it's": "x"}] * 2
+    assert db.value(f"SELECT payload::jsonb#>>'{{new,a}}' FROM {log} ORDER BY id DESC LIMIT 1") == "1.00"
     track(db, ignore=["secret"])
     db.rows("UPDATE t SET secret = 'u'")
     db.rows("UPDATE t SET a = 3, secret = 'v'")
@@ -212,7 +212,7 @@ def test_headers_and_when(db):
     db.rows("INSERT INTO t VALUES (1, 3), (2, 4)")
     db.rows("UPDATE t SET v = v + 1 WHERE id = 1")
     db.rows("DELETE FROM t WHERE id = 1")
-    assert db.rows(f"SELECT payload#>>'{{key,id}}', headers FROM {log} ORDER BY id") == [
+    assert db.rows(f"SELECT payload::jsonb#>>'{{key,id}}', headers FROM {log} ORDER BY id") == [
         ("2", {"op": "INSERT", "was": None}), ("1", {"op": "UPDATE", "was": 3}), ("1", {"op": "DELETE", "was": 4})]
     for sqlstate, how in (("42703", "condition => 'NEW.nosuch'"), ("42601", "condition => 'NEW.v >'"), ("42804", "condition => 'NEW.v'"),
                           ("42703", "headers => 'to_jsonb(w)'"), ("22023", "events => '{insert,select}'"), ("42846", "headers => 'NEW.v'")):
@@ -249,7 +249,7 @@ def test_foreign_keys(db):
     db.rows("UPDATE c SET id = 3 - id")
     db.rows("UPDATE p SET id = 9")
     db.rows("DELETE FROM p")
-    got = [(r["table"], r["op"], r["key"]["id"], (r["new"] or {}).get("p")) for r in db.column(f"SELECT payload FROM {log} ORDER BY id")]
+    got = [(r["table"], r["op"], r["key"]["id"], (r["new"] or {}).get("p")) for r in db.column(f"SELECT payload::jsonb FROM {log} ORDER BY id")]
     assert got[:5] == [("public.p", "insert", 1, None), ("public.c", "insert", 1, 1), ("public.c", "insert", 2, 1),
                        ("public.c", "update", 1, 1), ("public.c", "update", 2, 1)]
     assert sorted(got[5:8]) == [("public.c", "update", 1, 9), ("public.c", "update", 2, 9), ("public.p", "update", 1, None)]
@@ -282,7 +282,7 @@ def test_partitions(db):
     db.rows("UPDATE t SET id = 13 WHERE id = 1")  # what Postgres makes of a move
     db.rows("TRUNCATE t2")
     db.rows("TRUNCATE t")
-    rows = db.column(f"SELECT payload FROM {log} ORDER BY id")
+    rows = db.column(f"SELECT payload::jsonb FROM {log} ORDER BY id")
     assert {r["table"] for r in rows} == {"public.t"}
     assert [(r["op"], (r["key"] or {}).get("id")) for r in rows] == [
         ("insert", 1), ("insert", 11), ("insert", 2), ("insert", 12), ("delete", 1), ("insert", 13), ("truncate", None)]
@@ -352,8 +352,8 @@ def test_in_a_queue_and_a_topic(db):
     db.fails("42P01", "SELECT queue.track('t', 'nosuch')")
     db.rows("INSERT INTO t VALUES (1)")
     db.rows("DELETE FROM t")
-    assert db.rows("""SELECT payload->>'op', "group", key FROM queue.q_q ORDER BY id""") == [("insert", "1", None), ("delete", "1", None)]
-    assert db.rows("""SELECT payload->>'op', "group", headers FROM queue.q_r""") == [("insert", "1", {"topic": "shop.insert"})]
+    assert db.rows("""SELECT payload::jsonb->>'op', "group", key FROM queue.q_q ORDER BY id""") == [("insert", "1", None), ("delete", "1", None)]
+    assert db.rows("""SELECT payload::jsonb->>'op', "group", headers FROM queue.q_r""") == [("insert", "1", {"topic": "shop.insert"})]
     assert [json.loads(p)["op"] for p in db.column("SELECT payload FROM queue.q_texts ORDER BY id")] == ["insert", "delete"]
     assert db.column("SELECT queue FROM queue.tracked()") == ["q", "shop", "texts"]
     db.rows("SELECT queue.untrack('t', 'texts'), queue.untrack('t', 'shop')")
@@ -495,7 +495,7 @@ def test_the_ring_moves_on(db, tracked):
     root = db.connect("postgres")
     root.rows("UPDATE queue.streams SET current = 3")
     db.rows("INSERT INTO t VALUES (2)")
-    assert db.column("SELECT payload#>>'{key,id}' FROM queue.e1_3") == ["2"]
+    assert db.column("SELECT payload::jsonb#>>'{key,id}' FROM queue.e1_3") == ["2"]
 
 
 def test_names(db):
