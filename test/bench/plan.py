@@ -41,7 +41,7 @@ FULL = Plan(
     hand_finished=100000,            # the same for hand-written SQL, which gets slow
     delayed=10000000, ready=1000000,
     deaths=10,
-    events=200000,                   # of a stream, read by one consumer
+    events=200000, drains=15,        # of a stream, read by one consumer, so many times
     consumer_turns=24,               # of a stream while somebody is in the way
     soak=180, soak_warm=3, soak_queries=2000, # seconds of each pooler; cycles; queries of each client in one
 )
@@ -51,7 +51,7 @@ PUBLISH = FULL.but(
     name="publish", limit=2100, rounds=3, seconds=1.5, side_rounds=1,
     select_rounds=8, select_side_rounds=1, tls_clients=(16, 1000), tls_rounds=4, connect_rounds=4, watch=11,
     outside_clients=(16,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3, events=100000, consumer_turns=16,
-    cancel_rounds=3, big_times=2, copy=300000000, bulk_rounds=2, soak=30, soak_queries=500)
+    drains=9, cancel_rounds=3, big_times=2, copy=300000000, bulk_rounds=2, soak=30, soak_queries=500)
 
 # does it run?
 QUICK = FULL.but(
@@ -61,6 +61,6 @@ QUICK = FULL.but(
     soak_queries=200, idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000,
     outside_clients=(16,), outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, warm=4,
     finished=20000, hand_finished=10000, delayed=50000, ready=5000, deaths=2,
-    events=20000, consumer_turns=2)
+    events=20000, drains=3, consumer_turns=2)
 
 PLANS = {plan.name: plan for plan in (FULL, PUBLISH, QUICK)}

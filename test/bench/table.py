@@ -2,7 +2,7 @@
 
 For:     loads/, report.py.
 Must not know: what is measured, where it is printed.
-Entry points: Table, Goal, median, ratio, ratio_of, number, turns.
+Entry points: Table, Goal, median, ratio, ratio_of, spread, number, turns.
 """
 
 import statistics
@@ -31,6 +31,15 @@ def ratio_of(ours, theirs):
 def ratio(ours, theirs):
     """The same as text."""
     return number(ratio_of(ours, theirs), "%.2f")
+
+
+def spread(ours, theirs):
+    """The median of the ratios of each round, and between what their middle half is, as text."""
+    ratios = [a / b for a, b in zip(ours, theirs) if a is not None and b]
+    if len(ratios) < 4:
+        return "%.2f x" % statistics.median(ratios)
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return "%.2f x (%.2f to %.2f)" % (middle, low, high)
 
 
 def number(value, form="%.0f"):

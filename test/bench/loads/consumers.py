@@ -11,7 +11,7 @@ without.
 import contextlib
 
 from common import Failed
-from loads.streams import AT_ONCE, CLIENTS, LIMIT, Ours
+from loads.streams import AT_ONCE, CLIENTS, LIMIT, push_step
 from meter import Meter
 from table import Goal, Table, median, number, ratio_of
 
@@ -45,13 +45,13 @@ class Stream:
 
     def finish(self, n):
         """So many are pushed and read."""
-        self._loop(4, 600, n // AT_ONCE, Ours.fill_step)
+        self._loop(4, 600, n // AT_ONCE, push_step("events", AT_ONCE))
         self.read(n // AT_ONCE * AT_ONCE)
 
     def turn(self):
         """Pushes and reads per second, and the microseconds of Postgres' CPU for each."""
         meter = Meter(self.rig)
-        pushed = self._loop(CLIENTS, TURN, 0, Ours.push)
+        pushed = self._loop(CLIENTS, TURN, 0, push_step("events"))
         push_cost = meter.read(pushed["turns"]).postgres_us
         meter = Meter(self.rig)
         read = self.read(int(pushed["turns"]))

@@ -6,7 +6,11 @@ Entry points: streams.
 PgQ runs as it comes: pgqd looks each second, and a tick is due each 3 s, or 500 events; and once more with a tick each 10 ms. It
 is called without a pooler, as that would only cost it something. A batch of PgQ is what lies between two ticks; ours is what is
 asked for. Of both whole events are read, as PgQ's own consumer does (pgq in Python: SELECT * FROM pgq.get_batch_events()). The
-payload of PgQ is text, ours is jsonb, which Postgres writes anew for each reader: so a drain of a stream of text is measured, too.
+payload of PgQ is text, ours is jsonb: so a drain of a stream of text is measured, too.
+
+A drain of 100 000 events is over within a third of a second, in which a machine may be half as fast as in the next one. So all
+logs are filled first, with a subscription for each turn, and then read by turns; what is told is the median of the ratios of
+each turn, and how wide their middle half is. The first turn, which finds no hint bits and no plans, is not counted.
 """
 
 import contextlib
@@ -21,7 +25,7 @@ from contenders.outside import Missing
 from contenders.pgq import Pgq
 from meter import Meter
 from programs import install
-from table import Goal, Table, median, number, ratio, ratio_of, turns
+from table import Goal, Table, median, number, ratio, ratio_of, spread, turns
 
 CLIENTS = 100
 READERS = 10
@@ -57,33 +61,47 @@ class Beside(threading.Thread):
             raise self.failed
 
 
+def push_step(log, n=1):
+    return "QUEUE PUSH %s %s" % (log, ", ".join(["'%s'" % PAYLOAD] * n))
+
+
 class Ours:
     """A stream with one subscription, or more; of one with several workers as many lanes."""
 
-    push = "QUEUE PUSH events '%s'" % PAYLOAD
-    fill_step = "QUEUE PUSH events %s" % ", ".join(["'%s'" % PAYLOAD] * AT_ONCE)
-
-    def __init__(self, rig, pooler, workers=1, payload="jsonb"):
-        self.rig, self.pooler, self.workers, self.payload = rig, pooler, workers, payload
+    def __init__(self, rig, pooler, workers=1, payload="jsonb", log="events", size=LIMIT, then=False):
+        self.rig, self.pooler, self.workers, self.payload, self.log, self.size, self.then = rig, pooler, workers, payload, log, size, then
         self.label = "qbouncer" if workers == 1 else "qbouncer, parallel = %d" % workers
+        self.push, self.fill_step = push_step(log), push_step(log, AT_ONCE)
 
     def fresh(self, readers=1):
-        self.rig.statement(self.pooler, "QUEUE DROP events IF EXISTS",
-                           "QUEUE CREATE events WITH (kind = stream, payload = %s)" % self.payload,
-                           *("QUEUE SUBSCRIBE r%d TO events WITH (parallel = %d)" % (i, self.workers) for i in range(readers)))
+        self.drop()
+        self.rig.statement(self.pooler, "QUEUE CREATE %s WITH (kind = stream, payload = %s)" % (self.log, self.payload),
+                           *("QUEUE SUBSCRIBE r%d TO %s WITH (parallel = %d)" % (i, self.log, self.workers) for i in range(readers)))
+
+    def drop(self):
+        self.rig.statement(self.pooler, "QUEUE DROP %s IF EXISTS" % self.log)
 
     def forget(self, readers):
         """What was pushed until now is read by nobody."""
-        self.rig.statement(self.pooler, *("QUEUE SEEK r%d ON events TO NOW" % i for i in range(readers)))
+        self.rig.statement(self.pooler, *("QUEUE SEEK r%d ON %s TO NOW" % (i, self.log) for i in range(readers)))
 
-    def drain(self, seconds, limit, events=LIMIT):
+    def drain(self, reader, limit):
+        """Events per second."""
+        if self.then:
+            return self._drain_by_then(reader, limit)
         # a worker that finds nothing has come while another one had all that there was, and waits
-        return self._read(0, "LIMIT %d%s" % (events, "" if self.workers == 1 else " WAIT '1 s'"), seconds, limit, self.workers)
+        return self._read(reader, "LIMIT %d%s" % (self.size, "" if self.workers == 1 else " WAIT '1 s'"), 600, limit, self.workers)
+
+    def _drain_by_then(self, reader, limit):
+        """One statement that acknowledges and takes the next; as often as ten deliveries need it."""
+        take = "TAKE %s FOR r%d LIMIT %d" % (self.log, reader, self.size)
+        return self._got(self.rig.client(self.pooler, "loop", 1, 600, limit, 1, "", 1, 0, "QUEUE %s" % take,
+                                         *["QUEUE DONE '%%1' THEN %s" % take] * 9, "QUEUE DONE '%1'"), limit)
 
     def work(self, deliveries):
         """Events per second whose deliveries are worked on while they are out."""
         got = self.rig.client(self.pooler, "loop", self.workers, 600, deliveries * (WORKED + 1), 1, "", 1, 0,
-                              "QUEUE TAKE events FOR r0 LIMIT %d WAIT '1 s'" % WORKED, "SELECT 1, '%1' FROM pg_sleep(0.01)", "QUEUE DONE '%1'")
+                              "QUEUE TAKE %s FOR r0 LIMIT %d WAIT '1 s'" % (self.log, WORKED), "SELECT 1, '%1' FROM pg_sleep(0.01)", "QUEUE DONE '%1'")
         return (got["rows"] - got["turns"]) / got["seconds"]
 
     def wait(self, reader, seconds):
@@ -92,7 +110,10 @@ class Ours:
 
     def _read(self, reader, how, seconds, limit, clients):
         got = self.rig.client(self.pooler, "loop", clients, seconds, limit, 1, "", 1, 0,
-                              "QUEUE TAKE events FOR r%d %s" % (reader, how), "QUEUE DONE '%1'")
+                              "QUEUE TAKE %s FOR r%d %s" % (self.log, reader, how), "QUEUE DONE '%1'")
+        return self._got(got, limit)
+
+    def _got(self, got, limit):
         if limit and got["rows"] < limit:
             raise Failed("%s: %d events of %d were delivered" % (self.label, got["rows"], limit))
         return got["rows"] / got["seconds"]
@@ -100,43 +121,44 @@ class Ours:
     def receive(self, connection):
         """The payloads of the next delivery; none: nothing has come."""
         with connection.cursor() as c:
-            c.execute("QUEUE TAKE events FOR r0 WAIT '1 s'")
+            c.execute("QUEUE TAKE %s FOR r0 WAIT '1 s'" % self.log)
             rows = c.fetchall()
             at = time.monotonic()
             if rows:
                 c.execute("QUEUE DONE %s", (rows[0][1],))
         return at, [row[4] for row in rows]
 
-    @staticmethod
-    def send(connection, text):
+    def send(self, connection, text):
         with connection.cursor() as c:
-            c.execute("QUEUE PUSH events %s", (text,))
+            c.execute("QUEUE PUSH %s %%s" % self.log, (text,))
 
 
 class Theirs:
     """A queue of PgQ with one consumer, or more. lag: between its ticks, None: as it comes."""
 
-    push = "SELECT pgq.insert_event('events', 'event', '%s')" % PAYLOAD
-    fill_step = "SELECT count(pgq.insert_event('events', 'event', '%s')) FROM generate_series(1, %d)" % (PAYLOAD, AT_ONCE)
-
-    def __init__(self, rig, pgq, lag):
-        self.rig, self.pgq, self.lag = rig, pgq, lag
+    def __init__(self, rig, pgq, lag, log="events"):
+        self.rig, self.pgq, self.lag, self.log = rig, pgq, lag, log
         self.label = "PgQ, a tick each %s" % lag if lag else "PgQ, as it comes"
+        self.push = "SELECT pgq.insert_event('%s', 'event', '%s')" % (log, PAYLOAD)
+        self.fill_step = "SELECT count(pgq.insert_event('%s', 'event', '%s')) FROM generate_series(1, %d)" % (log, PAYLOAD, AT_ONCE)
 
     def fresh(self, readers=1):
-        self.pgq.rests()
-        for sql in ("SELECT pgq.drop_queue('events', true) FROM pgq.queue WHERE queue_name = 'events'",
-                    "SELECT pgq.create_queue('events')",
-                    *(("SELECT pgq.set_queue_config('events', 'ticker_max_lag', '%s')" % self.lag,
-                       "SELECT pgq.set_queue_config('events', 'ticker_max_count', '%d')" % LIMIT) if self.lag else ()),
-                    *("SELECT pgq.register_consumer('events', 'r%d')" % i for i in range(readers))):
+        self.drop()
+        for sql in ("SELECT pgq.create_queue('%s')" % self.log,
+                    *(("SELECT pgq.set_queue_config('%s', 'ticker_max_lag', '%s')" % (self.log, self.lag),
+                       "SELECT pgq.set_queue_config('%s', 'ticker_max_count', '%d')" % (self.log, LIMIT)) if self.lag else ()),
+                    *("SELECT pgq.register_consumer('%s', 'r%d')" % (self.log, i) for i in range(readers))):
             self._patiently(sql)
         self.pgq.looks_each(0.01 if self.lag else 1)
 
+    def drop(self):
+        self.pgq.rests()
+        self._patiently("SELECT pgq.drop_queue('%s', true) FROM pgq.queue WHERE queue_name = '%s'" % (self.log, self.log))
+
     def forget(self, readers):
-        self._tick()
+        self.tick()
         for i in range(readers):
-            self._patiently("SELECT pgq.unregister_consumer('events', 'r%d'), pgq.register_consumer('events', 'r%d')" % (i, i))
+            self._patiently("SELECT pgq.unregister_consumer('%s', 'r%d'), pgq.register_consumer('%s', 'r%d')" % (self.log, i, self.log, i))
 
     def _patiently(self, sql):
         """A tick of pgqd may lock the other way round."""
@@ -151,18 +173,17 @@ class Theirs:
     pooler = None
 
     def _steps(self, reader):
-        return ("SELECT pgq.next_batch('events', 'r%d')" % reader,
+        return ("SELECT pgq.next_batch('%s', 'r%d')" % (self.log, reader),
                 "SELECT b, e.* FROM (SELECT %1::int8 AS b) AS x LEFT JOIN LATERAL pgq.get_batch_events(b) AS e ON true",
                 "SELECT pgq.finish_batch(%1)")
 
-    def _tick(self):
+    def tick(self):
         """Now, also where pgqd has not heard of the queue yet."""
-        self._patiently("SELECT pgq.force_tick('events')")
-        self._patiently("SELECT pgq.ticker('events')")
+        self._patiently("SELECT pgq.force_tick('%s')" % self.log)
+        self._patiently("SELECT pgq.ticker('%s')" % self.log)
 
-    def drain(self, seconds, limit):
-        self._tick()
-        got = self.rig.client(None, "loop", 1, seconds, 2 * limit, 0, "", 1, 0, *self._steps(0))
+    def drain(self, reader, limit):
+        got = self.rig.client(None, "loop", 1, 600, 2 * limit, 0, "", 1, 0, *self._steps(reader))
         # the number of the batch is a row too, once per batch, and again where one has no event
         events = got["rows"] - got["turns"]
         if events < limit:
@@ -174,7 +195,7 @@ class Theirs:
 
     def receive(self, connection):
         with connection.cursor() as c:
-            c.execute("SELECT pgq.next_batch('events', 'r0')")
+            c.execute("SELECT pgq.next_batch('%s', 'r0')" % self.log)
             batch = c.fetchone()[0]
             if batch is None:
                 time.sleep(0.002)   # its consumers poll
@@ -185,10 +206,9 @@ class Theirs:
             c.execute("SELECT pgq.finish_batch(%s)", (batch,))
         return at, rows
 
-    @staticmethod
-    def send(connection, text):
+    def send(self, connection, text):
         with connection.cursor() as c:
-            c.execute("SELECT pgq.insert_event('events', 'event', %s)", (text,))
+            c.execute("SELECT pgq.insert_event(%s, 'event', %s)", (self.log, text))
 
 
 def _push(rig, c, clients, seconds, limit=0, step=None):
@@ -294,22 +314,33 @@ def streams(rig, plan):
             pgq.stop()
 
 
+def _drained(rig, plan, loads):
+    """Of each of these loads, name: contender, the rates of so many turns."""
+    got = {name: [] for name in loads}
+    for c in {c.log: c for c in loads.values()}.values():
+        c.fresh((plan.drains + 1) * sum(c.log == d.log for d in loads.values()))
+        _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
+        if isinstance(c, Theirs):
+            c.tick()
+    rig.psql("CHECKPOINT")
+    first = {name: sum(d.log == c.log for d in list(loads.values())[:i]) for i, (name, c) in enumerate(loads.items())}
+    for i, order in enumerate(turns(loads, plan.drains + 1)):
+        for name in order:
+            c = loads[name]
+            each = sum(d.log == c.log for d in loads.values())
+            got[name].append(c.drain(i * each + first[name], plan.events))
+    for c in loads.values():
+        c.drop()
+    return {name: rates[1:] for name, rates in got.items()}
+
+
 def _round(rig, plan, c, got, psycopg2):
     c.fresh()
     got["push"].append(_push(rig, c, CLIENTS, plan.seconds))
-    c.fresh()
-    _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
-    got["drain"].append(c.drain(600, plan.events))
     if isinstance(c, Ours):
-        _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
-        got["large"].append(c.drain(600, plan.events, LARGE))
+        c.fresh()
         _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
         got["work"].append(c.work(plan.events // 2 // WORKED))
-        text = Ours(rig, c.pooler, payload="text")
-        for of, limit in (("text", LIMIT), ("large text", LARGE)) if c.workers == 1 else ():
-            text.fresh()
-            _push(rig, text, 4, 600, plan.events // AT_ONCE, text.fill_step)
-            got[of].append(text.drain(600, plan.events, limit))
     got["beside"].append(_pushed_beside_readers(rig, c, max(plan.seconds / 2, 1)))
     for at, rate in (("third ", got["push"][-1] / 3), ("slowly ", SLOWLY)):
         paced = _paced_beside_readers(rig, c, rate, max(plan.seconds / 2, 1))
@@ -339,17 +370,27 @@ def _goals(got, ours, parallel, theirs):
         goals = [Goal("push to a stream, %d clients" % CLIENTS, ">= 3 x pgq.insert_event",
                       "%.2f x" % ratio_of(got[ours]["push"], got[theirs[0]]["push"])),
                  Goal("one consumer of a stream", "as fast as PgQ's",
-                      "%.2f x, in deliveries of %d %.2f x; of text, as PgQ's, %.2f x and %.2f x" % (
-                          ratio_of(got[ours]["drain"], got[theirs[0]]["drain"]), LARGE,
-                          *(ratio_of(got[ours][of], got[theirs[0]]["drain"]) for of in ("large", "text", "large text")))), *goals]
+                      "%s, with THEN TAKE %s, in deliveries of %d %s; of text, as PgQ's, %s and %s (the middle half of %d turns)" % (
+                          *(spread(got[ours][of], got[theirs[0]]["drain"]) for of in ("drain", "then")), LARGE,
+                          *(spread(got[ours][of], got[theirs[0]]["drain"]) for of in ("large", "text", "large text")),
+                          len(got[ours]["drain"]))), *goals]
     return goals
 
 
 def _measured(rig, plan, all_of_them, psycopg2):
     ours, parallel, *theirs = all_of_them
-    got = {c: {of: [] for of in ("push", "drain", "large", "text", "large text", "work", "beside", "way", "behind", *PACED)}
-           for c in all_of_them}
+    got = {c: {of: [] for of in ("push", "work", "beside", "way", "behind", *PACED)} for c in all_of_them}
     copied = []
+    pooler = ours.pooler
+    drained = _drained(rig, plan, {
+        "drain": Ours(rig, pooler, log="drained"), "then": Ours(rig, pooler, log="drained", then=True),
+        "large": Ours(rig, pooler, log="drained", size=LARGE), "text": Ours(rig, pooler, payload="text", log="texts"),
+        "large text": Ours(rig, pooler, payload="text", log="texts", size=LARGE), parallel: Ours(rig, pooler, WORKERS, log="shared"),
+        **{c: Theirs(rig, c.pgq, c.lag, "drained%d" % i) for i, c in enumerate(theirs)}})
+    for of in ("drain", "then", "large", "text", "large text"):
+        got[ours][of] = drained[of]
+    for c in (parallel, *theirs):
+        got[c]["drain"] = drained[c]
     for order in turns(all_of_them, plan.side_rounds):
         for c in order:
             _round(rig, plan, c, got[c], psycopg2)
@@ -362,20 +403,22 @@ def _measured(rig, plan, all_of_them, psycopg2):
             number(median(mine["beside"]), "%.3f"), *(number(median(mine[at + how]), "%.2f") for at in ("third ", "slowly ")
                                                       for how in ("alone takes", "beside takes")),
             number(median(mine["way"]), "%.1f"), number(median(mine["behind"]), "%.1f")])
-    for of, limit in (("large", LARGE), ("text", LIMIT), ("large text", LARGE)):
-        rows.append(["qbouncer, deliveries of %d%s" % (limit, ", payload = text" if "text" in of else ""), "", "",
+    for of, what in (("then", "DONE ... THEN TAKE"), ("large", "deliveries of %d" % LARGE), ("text", "payload = text"),
+                     ("large text", "deliveries of %d, payload = text" % LARGE)):
+        rows.append(["qbouncer, " + what, "", "",
                      number(median(got[ours][of])), ratio(got[ours]["drain"], got[ours][of]), *[""] * 7])
     rows.append(["COPY into a bare table", "", "", number(median(copied)), ratio(got[ours]["drain"], copied), *[""] * 7])
     return Table(
         "Streams",
         "Events per second: pushed by %d clients one at a time; %d events, pushed by transactions of %d, read by one consumer in "
-        "deliveries of %d (of PgQ: between two ticks), with parallel by %d workers of it; further lines have larger deliveries, and "
-        "a stream of text, which events of PgQ are, too (ours are jsonb). COPY writes as many. Beside readers: the "
+        "deliveries of %d (of PgQ: between two ticks), with parallel by %d workers of it; further lines have one statement that "
+        "acknowledges and takes the next, larger deliveries, and a stream of text, which events of PgQ are, too (ours are jsonb). "
+        "All logs are read by turns, %d times; x is the median of the ratios of each turn. COPY writes as many. Beside readers: the "
         "rate of pushes while %d consumers read all of it (MIN 100 WITHIN '50 ms'), by the rate without them, by turns. A third: "
         "what a push takes at a third of the rate, the median in ms, alone and beside these consumers; and at %d a second. Way: 100 "
         "events per second, the median in ms, from before the push to the delivery; behind: from the answer to the push. PgQ is "
         "called directly, its consumers poll each 2 ms (where pushes are measured each 50 ms). A goal has workers that sleep 10 ms "
         "on each delivery of %d before its DONE."
-        % (CLIENTS, plan.events, AT_ONCE, LIMIT, WORKERS, READERS, SLOWLY, WORKED),
+        % (CLIENTS, plan.events, AT_ONCE, LIMIT, WORKERS, plan.drains, READERS, SLOWLY, WORKED),
         ["", "push/s", "qbouncer is x", "read/s", "qbouncer is x", "beside readers", "a third", "and beside", "%d/s" % SLOWLY, "and beside", "way", "behind"], rows,
         _goals(got, ours, parallel, theirs))
