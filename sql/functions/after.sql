@@ -222,7 +222,7 @@ BEGIN
 						THEN 'is dead' || coalesce(': ' || left(errors[at], 1000), '') WHEN how = 'expired' THEN 'has expired'
 						WHEN how = 'gone' THEN 'is gone' ELSE 'was ' || how END);
 					PERFORM set_config('qbouncer.gone', 'followed', true);
-					EXECUTE format($sql$UPDATE %s SET state = 'dead', ended_at = $2, failed_at = $2, failures = failures + 1,
+					EXECUTE format($sql$UPDATE %s SET state = 'dead', due = NULL, ended_at = $2, failed_at = $2, failures = failures + 1,
 						error = $3 WHERE id = $1 RETURNING followed$sql$, queue._table(one.name))
 						INTO next USING one.id, moment, why;
 					PERFORM set_config('qbouncer.gone', gone, true);
@@ -244,6 +244,7 @@ BEGIN
 				END IF;
 			ELSIF was = 'blocked' AND rest IS NULL THEN
 				EXECUTE format($sql$UPDATE %s SET behind = NULL, state = CASE WHEN run_at > $2 THEN 'later' ELSE 'ready' END,
+					due = CASE WHEN run_at > $2 THEN least(run_at, expires_at) ELSE expires_at END,
 					run_at = greatest(run_at, $2), position = DEFAULT WHERE id = $1$sql$, queue._table(one.name))
 					USING one.id, moment;
 				PERFORM queue._tell(one.number, one.name);

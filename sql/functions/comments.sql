@@ -31,6 +31,7 @@ BEGIN
 					('failures', 'How many attempts have failed.'),
 					('losses', 'How many of them were no FAIL: the first is tried again at once.'),
 					('state', 'ready, later, leased, blocked (behind the first of its group), dead; in the archive how it ended.'),
+					('due', 'When it changes by itself: the end of the lease, of the delay, or expires_at; NULL: never.'),
 					('lease_until', 'End of the lease; nobody else gets the job before.'),
 					('proxy', 'Number of the qbouncer that gives the lease back when its worker is gone; NULL: time alone ends it.'),
 					('run_at', 'Not before this time; of a ready job: since when it is, unless since its push.'),

@@ -61,6 +61,36 @@ BEGIN
 END
 $$;
 
+-- When a job becomes due by itself (its column "due", of which there is an index): its lease ends, its time has come, or
+-- it expires.
+CREATE OR REPLACE FUNCTION queue._due(state text, lease_until timestamptz, run_at timestamptz, expires_at timestamptz)
+RETURNS timestamptz
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE state WHEN 'leased' THEN lease_until WHEN 'later' THEN least(run_at, expires_at) WHEN 'ready' THEN expires_at END;
+END
+$$;
+
+-- For the SET of an UPDATE that changes one of these: they and what follows from them. What is NULL stays as it is;
+-- each expression is computed once. What happens to each job (take, lone statements, groups) has it written out.
+CREATE OR REPLACE FUNCTION queue._set_due(state text DEFAULT NULL, run_at text DEFAULT NULL, lease_until text DEFAULT NULL,
+	expires_at text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN format($sql$(%s, due) = (SELECT %s, CASE s WHEN 'leased' THEN l WHEN 'later' THEN least(r, e) WHEN 'ready' THEN e END
+		FROM (SELECT %s AS s, %s AS r, %s AS l, %s AS e OFFSET 0) AS d)$sql$,
+		concat_ws(', ', CASE WHEN state IS NOT NULL THEN 'state' END, CASE WHEN run_at IS NOT NULL THEN 'run_at' END,
+			CASE WHEN lease_until IS NOT NULL THEN 'lease_until' END, CASE WHEN expires_at IS NOT NULL THEN 'expires_at' END),
+		concat_ws(', ', CASE WHEN state IS NOT NULL THEN 's' END, CASE WHEN run_at IS NOT NULL THEN 'r' END,
+			CASE WHEN lease_until IS NOT NULL THEN 'l' END, CASE WHEN expires_at IS NOT NULL THEN 'e' END),
+		coalesce(state, 'state'), coalesce(run_at, 'run_at'), coalesce(lease_until, 'lease_until'), coalesce(expires_at, 'expires_at'));
+END
+$$;
+
 -- For the verbs that are about what is there already, unless the hint is said to be NULL.
 CREATE OR REPLACE FUNCTION queue._find(q text,
 	hint text DEFAULT 'QUEUE LIST shows the queues that there are.') RETURNS queue.queues

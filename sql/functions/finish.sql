@@ -389,15 +389,15 @@ DECLARE
 	-- all queues of these jobs are told of, below or by the proxy
 	was CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
 	counting CONSTANT text := $sql$, count(*) FILTER (WHERE state = 'dead')$sql$;
-	change CONSTANT text := $sql$
-		state = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN 'dead'
+	change CONSTANT text := queue._set_due($sql$
+		CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN 'dead'
 			WHEN again AND run_at > clock_timestamp() THEN 'later'
 			WHEN $5 <= interval '0' OR $9 AND again AND $5 IS NULL THEN 'ready'
-			ELSE 'later' END,
-		position = DEFAULT,
-		run_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN run_at
+			ELSE 'later' END$sql$, $sql$
+		CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN run_at
 			ELSE greatest(CASE WHEN again THEN run_at END, clock_timestamp() + CASE WHEN $9 AND again AND $5 IS NULL THEN interval '0'
-				ELSE coalesce($5, queue._pause($6, failures + 1)) END) END,
+				ELSE coalesce($5, queue._pause($6, failures + 1)) END) END$sql$) || $sql$,
+		position = DEFAULT,
 		ended_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN clock_timestamp() END,
 		history = queue._remember(history, $8, attempt, worker, taken_at, clock_timestamp(), 'failed', $7),
 		again = NULL, failures = failures + 1, error = $7, failed_at = clock_timestamp(),
@@ -470,9 +470,9 @@ BEGIN
 	END IF;
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
-		EXECUTE queue._set_held(cfg.name, $sql$
-				state = CASE WHEN $3 > interval '0' OR again AND run_at > clock_timestamp() THEN 'later' ELSE 'ready' END,
-				run_at = greatest(CASE WHEN again THEN run_at END, clock_timestamp() + greatest($3, interval '0')),
+		EXECUTE queue._set_held(cfg.name, queue._set_due(
+				$sql$CASE WHEN $3 > interval '0' OR again AND run_at > clock_timestamp() THEN 'later' ELSE 'ready' END$sql$,
+				$sql$greatest(CASE WHEN again THEN run_at END, clock_timestamp() + greatest($3, interval '0'))$sql$) || $sql$,
 				attempt = attempt - 1, spent = coalesce(spent, 0) + 1, again = NULL, token = NULL, lease_until = NULL
 			$sql$) INTO still USING part.ids, part.tokens, delay;
 		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
@@ -515,8 +515,8 @@ BEGIN
 	END IF;
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
-		EXECUTE queue._set_held(cfg.name, 'lease_until = least(greatest(coalesce($5, clock_timestamp() + $3),
-				CASE WHEN $6 THEN lease_until END), taken_at + $4)'
+		EXECUTE queue._set_held(cfg.name, queue._set_due(lease_until => 'least(greatest(coalesce($5, clock_timestamp() + $3),
+				CASE WHEN $6 THEN lease_until END), taken_at + $4)')
 				|| CASE WHEN progress IS NOT NULL THEN ', progress = $7' ELSE '' END) INTO still
 			USING part.ids, part.tokens, coalesce(lease, cfg.lease), cfg.max_run, until,
 				progress IS NOT NULL AND lease IS NULL AND until IS NULL, progress::jsonb;
@@ -545,6 +545,8 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
+	dies CONSTANT text := '$3 AND again IS NULL AND attempt >= coalesce(CASE WHEN $6 THEN max_attempts END, $4)';
+	falls CONSTANT text := '$8 AND again IS NULL AND losses > 0';
 	part record;
 	cfg queue.queues;
 	still int8[];
@@ -570,11 +572,8 @@ BEGIN
 				WHERE id = ANY ($1) AND left(token, 1) = 'x' AND substr(token, 2) = ANY ($2)
 				RETURNING *
 			) %2$s, job AS (
-				UPDATE %1$s SET
-					state = CASE WHEN %3$s THEN 'dead' WHEN %4$s OR again AND run_at > clock_timestamp() THEN 'later' ELSE 'ready' END,
+				UPDATE %1$s SET %5$s,
 					ended_at = CASE WHEN %3$s THEN clock_timestamp() END,
-					run_at = CASE WHEN %3$s THEN run_at WHEN %4$s THEN clock_timestamp() + queue._pause($7, failures + 1)
-						ELSE greatest(CASE WHEN again THEN run_at END, clock_timestamp()) END,
 					losses = CASE WHEN $8 THEN coalesce(losses, 0::int2) + 1::int2 ELSE losses END,
 					again = NULL,
 					attempt = CASE WHEN $3 THEN attempt ELSE attempt - 1 END,
@@ -589,8 +588,11 @@ BEGIN
 				RETURNING id, state)
 			SELECT array_agg(id), count(*) FILTER (WHERE state = 'dead') FROM job
 		$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'),
-			'$3 AND again IS NULL AND attempt >= coalesce(CASE WHEN $6 THEN max_attempts END, $4)',
-			'$8 AND again IS NULL AND losses > 0') INTO still, died
+			dies, falls, queue._set_due(
+				format('CASE WHEN %s THEN ''dead'' WHEN %s OR again AND run_at > clock_timestamp() THEN ''later'' ELSE ''ready'' END',
+					dies, falls),
+				format('CASE WHEN %s THEN run_at WHEN %s THEN clock_timestamp() + queue._pause($7, failures + 1)
+					ELSE greatest(CASE WHEN again THEN run_at END, clock_timestamp()) END', dies, falls))) INTO still, died
 			USING part.ids, part.tokens, coalesce(counted, true), queue._most_attempts(cfg),
 				queue._error_text(error), cfg.retry_kind <> 'none', cfg,
 				coalesce(counted, true) AND (error NOT IN ('lease expired', 'ran too long')) IS NOT FALSE,

@@ -276,7 +276,7 @@ DECLARE
 	instant timestamptz;
 	wanted int4;
 	got int4;
-	due timestamptz;
+	soonest timestamptz;
 	edge int8;
 	usual bool;
 	more bool := false;
@@ -297,19 +297,20 @@ BEGIN
 			OR NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = @n@ AND (@limits_c@) IS NOT DISTINCT FROM (@limits@)) THEN
 		PERFORM queue._not_gated(q.name);
 	END IF;
-	due := coalesce(to_timestamp(abs(since)::float8 / 1000000), '-infinity');
-	IF due > moment + interval '1 s' THEN
-		due := '-infinity';	-- the clock was set back
+	soonest := coalesce(to_timestamp(abs(since)::float8 / 1000000), '-infinity');
+	IF soonest > moment + interval '1 s' THEN
+		soonest := '-infinity';	-- the clock was set back
 	END IF;
 	-- before the gate: the end of an attempt may have to wait for somebody who has locked the next job of its group
-	IF EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
-			AND coalesce(lease_until, run_at) > due AND coalesce(lease_until, run_at) <= moment) THEN
-		IF since IS NOT NULL THEN
-			PERFORM set_config('qbouncer.tell', 'here', true);
+	IF EXISTS (SELECT FROM @table@ WHERE due > soonest AND due <= moment) THEN
+		IF EXISTS (SELECT FROM @table@ WHERE due > soonest AND due <= moment
+				AND (state = 'leased' OR state = 'later' AND run_at <= moment)) THEN
+			IF since IS NOT NULL THEN
+				PERFORM set_config('qbouncer.tell', 'here', true);
+			END IF;
+			PERFORM queue._promote(q, 1000);
 		END IF;
-		PERFORM queue._promote(q, 1000);
-	ELSIF since IS NOT NULL AND due < moment - interval '20 ms' AND NOT EXISTS (SELECT FROM @table@
-			WHERE state IN ('ready', 'later') AND expires_at > due AND expires_at <= moment) THEN
+	ELSIF since IS NOT NULL AND soonest < moment - interval '20 ms' THEN
 		edge := (date_part('epoch', moment) * 1000000)::int8;
 		since := CASE WHEN since < 0 THEN -edge ELSE edge END;	-- nobody need look again
 	END IF;
@@ -763,8 +764,8 @@ BEGIN
 		room := least(room, q.max_running - cardinality(still));
 		IF room <= 0 THEN
 			IF @many@ THEN
-				SELECT coalesce(lease_until, run_at) INTO first_end FROM @table@
-					WHERE state IN ('later', 'leased') ORDER BY coalesce(lease_until, run_at) LIMIT 1;
+				SELECT due INTO first_end FROM @table@
+					WHERE due IS NOT NULL AND state IN ('later', 'leased') ORDER BY due LIMIT 1;
 			ELSE
 				SELECT min(lease_until) INTO first_end FROM @table@ WHERE id = ANY (still) AND state = 'leased';
 			END IF;

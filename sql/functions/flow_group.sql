@@ -48,6 +48,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	NEW.state := CASE WHEN NEW.run_at > clock_timestamp() THEN 'later' ELSE 'ready' END;
+	NEW.due := queue._due(NEW.state, NEW.lease_until, NEW.run_at, NEW.expires_at);
 	RETURN NEW;
 END
 $$;
@@ -119,6 +120,7 @@ BEGIN
 			SELECT k.*, @slots@),
 		went AS (
 			UPDATE @table@ AS t SET state = CASE @when_leased@WHEN t.run_at > instant THEN 'later' ELSE 'ready' END,
+				due = CASE @when_due@WHEN t.run_at > instant THEN least(t.run_at, t.expires_at) ELSE t.expires_at END,
 				run_at = greatest(t.run_at, instant), position = DEFAULT@lease@
 			FROM (@chosen@ OFFSET 0) AS f
 			WHERE t.ctid = f.place AND t.state || '' = 'blocked'	-- by the ctid, not by an index of states
@@ -167,6 +169,7 @@ BEGIN
 		['@who_waits@', CASE WHEN NOT rests AND NOT paced THEN $waits$
 				WHERE h.job IS NOT NULL OR g.head IS NOT NULL OR g.inside IS NULL$waits$ ELSE '' END],
 		['@when_leased@', CASE WHEN straight THEN $when$WHEN f.straight THEN 'leased' $when$ ELSE '' END],
+		['@when_due@', CASE WHEN straight THEN $when$WHEN f.straight THEN instant + lease $when$ ELSE '' END],
 		-- as a take does it (generate.sql)
 		['@lease@', CASE WHEN straight THEN $lease$, attempt = t.attempt + f.straight::int4,
 				worker = CASE WHEN f.straight THEN who ELSE t.worker END,
@@ -193,7 +196,7 @@ BEGIN
 		free := free - coalesce(cardinality(told.leased), 0);$then$ ELSE '' END],
 		-- who rests has none that is ready
 		['@pause@', CASE WHEN rests THEN $pause$
-	UPDATE @table@ SET state = 'blocked' WHERE id = ANY (ARRAY(SELECT r.id
+	UPDATE @table@ SET state = 'blocked', due = NULL WHERE id = ANY (ARRAY(SELECT r.id
 			FROM (@heard@) AS h LEFT JOIN LATERAL (@newest@) AS g ON true,
 				LATERAL (SELECT id FROM @table@ WHERE id = ANY (coalesce(g.inside, ARRAY(SELECT id FROM @table@
 					WHERE "group" = h.name AND state IN (@states@)))) AND state || '' = 'ready' FOR UPDATE SKIP LOCKED) AS r
@@ -288,21 +291,22 @@ BEGIN
 	PERFORM queue._generate_flow_one(cfg, '_grouped_@n@() RETURNS trigger', '', $body$
 BEGIN
 	NEW.state := 'blocked';
+	NEW.due := NULL;
 	RETURN NEW;
 END
 $body$);
-	PERFORM queue._generate_flow_one(cfg, '_pushed_@n@() RETURNS trigger', 'SECURITY DEFINER', $body$
+	PERFORM queue._generate_flow_one(cfg, '_pushed_@n@() RETURNS trigger', 'SECURITY DEFINER', replace($body$
 BEGIN
 	INSERT INTO @noted@ ("group", blocked)
 		SELECT "group", min(id) FROM pushed WHERE state = 'blocked' GROUP BY "group" ORDER BY min(id);
 	-- the owner's trigger has taken its group away: nobody would let it in
 	IF EXISTS (SELECT FROM pushed WHERE state = 'blocked' AND "group" IS NULL) THEN
-		UPDATE @table@ SET state = CASE WHEN run_at > clock_timestamp() THEN 'later' ELSE 'ready' END, position = DEFAULT
+		UPDATE @table@ SET @becomes@, position = DEFAULT
 			WHERE id = ANY (ARRAY(SELECT id FROM pushed WHERE state = 'blocked' AND "group" IS NULL)) AND state = 'blocked';
 	END IF;
 	RETURN NULL;
 END
-$body$);
+$body$, '@becomes@', queue._set_due($sql$CASE WHEN run_at > clock_timestamp() THEN 'later' ELSE 'ready' END$sql$)));
 	EXECUTE format($sql$
 		REVOKE ALL ON FUNCTION queue._grouped_%2$s, queue._pushed_%2$s FROM PUBLIC;
 		CREATE TRIGGER grouped_push BEFORE INSERT ON %1$s FOR EACH ROW
@@ -328,6 +332,7 @@ DECLARE
 	mode CONSTANT text := queue._group_mode(cfg);
 	ordered CONSTANT bool := cfg.max_running_per_group IS NOT DISTINCT FROM 1;
 	moment CONSTANT timestamptz := clock_timestamp();
+	comes CONSTANT text := queue._set_due($sql$CASE WHEN run_at > $1 THEN 'later' ELSE 'ready' END$sql$);
 	it text;
 	busy int8;
 BEGIN
@@ -358,16 +363,15 @@ BEGIN
 	PERFORM queue._drop_functions(ARRAY[format('_grouped_%s', cfg.number), format('_pushed_%s', cfg.number)]);
 	EXECUTE format('DROP INDEX queue.%I', format('n%s_group', cfg.number));
 	IF mode = 'label' THEN
-		EXECUTE format('UPDATE %s SET state = CASE WHEN run_at > $1 THEN ''later'' ELSE ''ready'' END, position = DEFAULT
-			WHERE state = ''blocked''', tab) USING moment;
+		EXECUTE format('UPDATE %s SET %s, position = DEFAULT WHERE state = ''blocked''', tab, comes) USING moment;
 	ELSE
-		EXECUTE format('UPDATE %s SET state = ''blocked'' WHERE "group" IS NOT NULL AND state IN (''ready'' %s)', tab,
+		EXECUTE format('UPDATE %s SET state = ''blocked'', due = NULL WHERE "group" IS NOT NULL AND state IN (''ready'' %s)', tab,
 			CASE WHEN ordered THEN ', ''later''' ELSE '' END);
 	END IF;
 	IF mode = 'order' THEN
-		EXECUTE format('UPDATE %1$s AS q SET state = CASE WHEN run_at > $1 THEN ''later'' ELSE ''ready'' END, position = DEFAULT
+		EXECUTE format('UPDATE %1$s AS q SET %2$s, position = DEFAULT
 			WHERE id IN (SELECT min(id) FROM %1$s WHERE state = ''blocked'' GROUP BY "group") AND NOT EXISTS (
-				SELECT FROM %1$s AS o WHERE o."group" = q."group" AND o.state = ''leased'')', tab) USING moment;
+				SELECT FROM %1$s AS o WHERE o."group" = q."group" AND o.state = ''leased'')', tab, comes) USING moment;
 	END IF;
 	PERFORM queue._generate_group_index(cfg.number, cfg.name, ordered AND mode <> 'label');
 	PERFORM queue._generate_group_looks(cfg.number, cfg.name, mode = 'order');

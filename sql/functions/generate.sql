@@ -45,9 +45,7 @@ BEGIN
 	RETURN replace($step$
 	after := coalesce(to_timestamp(since::float8 / 1000000), '-infinity');
 	known := greatest(prios[1], prio);
-	free := NOT EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
-				AND coalesce(lease_until, run_at) > after
-				AND coalesce(lease_until, run_at) <= moment)
+	free := NOT EXISTS (SELECT FROM @table@ WHERE due > after AND due <= moment)
 			AND NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > known)
 			AND NOT EXISTS (SELECT FROM @table@
 				WHERE state = 'ready' AND priority = prio AND position >= low)
@@ -104,7 +102,7 @@ DECLARE
 					taken_at = moment, first_taken_at = coalesce(first_taken_at, taken_at),
 					proxy = CASE WHEN said < 0 THEN -said
 						WHEN q.on_disconnect <> 'keep' THEN said END,
-					lease_until = moment + lease,
+					lease_until = moment + lease, due = moment + lease,
 					token = encode(int8send(uuid_hash_extended(secret, id)), 'hex')
 				FROM @head@ WHERE ctid = c
 				RETURNING @row@;
@@ -134,16 +132,24 @@ $step$, '@row@', popped), '@take@', take), '@head@', pop_head);
 BEGIN
 	PERFORM queue._generate_one(format('_push_%s(payloads text[], prio int4, start timestamptz,
 		head jsonb) RETURNS SETOF int8', number), '', replace($body$
+DECLARE
+	word text;
+	comes timestamptz;
 BEGIN
 	IF start IS NULL AND cardinality(payloads) = 1 THEN	-- as most are, and half the plan
 		RETURN QUERY
 			INSERT INTO @table@ (priority, headers, payload, pushed_at)
 			VALUES (prio, head, payloads[1]::@payload@, clock_timestamp()) RETURNING id;
 	ELSE
+		IF start > clock_timestamp() THEN
+			word := 'later';
+			comes := start;
+		ELSE
+			word := 'ready';
+		END IF;
 		RETURN QUERY
-			INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at)
-			SELECT CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END, prio, start,
-				head, p::@payload@, clock_timestamp()
+			INSERT INTO @table@ (state, priority, run_at, due, headers, payload, pushed_at)
+			SELECT word, prio, start, comes, head, p::@payload@, clock_timestamp()
 			FROM (SELECT unnest(payloads) AS p) AS u RETURNING id;
 	END IF;
 END
@@ -153,12 +159,14 @@ $body$, '@payload@', kind), tab);
 	PERFORM queue._generate_one(format('_push_more_%s(payloads text[], prio int4,
 		start timestamptz, head jsonb, until timestamptz, most int4, b text DEFAULT NULL) RETURNS SETOF int8', number),
 		'', replace($body$
+DECLARE
+	word CONSTANT text := CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END;
+	comes CONSTANT timestamptz := CASE word WHEN 'later' THEN least(start, until) ELSE until END;
 BEGIN
 	RETURN QUERY
-		INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
+		INSERT INTO @table@ (state, priority, run_at, due, headers, payload, pushed_at, expires_at,
 			max_attempts, batch)
-		SELECT CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END, prio, start,
-			head, p::@payload@, clock_timestamp(), until, most, b
+		SELECT word, prio, start, comes, head, p::@payload@, clock_timestamp(), until, most, b
 		FROM unnest(payloads) AS p RETURNING id;
 END
 $body$, '@payload@', kind), tab);
@@ -198,19 +206,20 @@ BEGIN
 			AND since + 20000 > date_part('epoch', moment) * 1000000 THEN
 		RETURN QUERY
 			INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
-				max_attempts, attempt, worker, proxy, lease_until, token, taken_at)
+				max_attempts, attempt, worker, proxy, due, lease_until, token, taken_at)
 			SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, moment + delay, head,
 				(payloads)[1]::@payload@, moment, moment + expires, most, go::int4,
 				CASE WHEN go THEN left((whos)[1], 200) END,
 				CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
 					WHEN q.on_disconnect <> 'keep' THEN mine END,
-				CASE WHEN go THEN moment + least(coalesce((leases)[1]::interval, q.lease), q.max_run) END,
+				CASE WHEN go THEN ends ELSE moment + expires END, CASE WHEN go THEN ends END,
 				CASE WHEN go THEN encode(int8send(uuid_hash_extended(secret, 1)), 'hex') END,
 				CASE WHEN go THEN moment END
 			FROM (SELECT NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > prio)
 				AND NOT EXISTS (SELECT FROM @table@
 					WHERE state = 'ready' AND priority = prio AND position >= low)
-				AND (moment + expires > clock_timestamp()) IS NOT FALSE AS go, (proxies)[1] AS mine
+				AND (moment + expires > clock_timestamp()) IS NOT FALSE AS go, (proxies)[1] AS mine,
+				moment + least(coalesce((leases)[1]::interval, q.lease), q.max_run) AS ends
 				OFFSET 0) AS g	-- evaluated once
 			RETURNING @row@;
 		RETURN;
@@ -218,12 +227,13 @@ BEGIN
 @free@
 	RETURN QUERY
 		INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
-			max_attempts, attempt, worker, proxy, lease_until, token, taken_at)
+			max_attempts, attempt, worker, proxy, due, lease_until, token, taken_at)
 		SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, moment + delay, head,
 			p::@payload@, moment, moment + expires, most, go::int4,
 			CASE WHEN go THEN left(who, 200) END,
 			CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
 				WHEN q.on_disconnect <> 'keep' THEN mine END,
+			CASE WHEN go THEN moment + least(coalesce(lease::interval, q.lease), q.max_run) ELSE moment + expires END,
 			CASE WHEN go THEN moment + least(coalesce(lease::interval, q.lease), q.max_run) END,
 			CASE WHEN go THEN encode(int8send(uuid_hash_extended(secret, n)), 'hex') END,
 			CASE WHEN go THEN moment END
@@ -304,11 +314,7 @@ BEGIN
 	IF after > moment + interval '1 s' THEN
 		after := '-infinity';	-- the clock was set back: what it says of then is not true any more
 	END IF;
-	IF EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
-				AND coalesce(lease_until, run_at) > after
-				AND coalesce(lease_until, run_at) <= moment)
-			OR EXISTS (SELECT FROM @table@ WHERE state IN ('ready', 'later')
-				AND expires_at > after AND expires_at <= moment) THEN
+	IF EXISTS (SELECT FROM @table@ WHERE due > after AND due <= moment) THEN
 		IF since IS NOT NULL THEN
 			PERFORM set_config('qbouncer.tell', 'here', true);
 		END IF;
@@ -341,12 +347,10 @@ BEGIN
 	IF wanted = lim THEN
 		IF since IS NULL OR since >= 0 THEN
 			-- what is due and was not promoted is locked by somebody, or too much for one call
-			SELECT greatest(ceil(extract(epoch FROM least(coalesce(lease_until, run_at), moment + interval '1 year')
-						- moment) * 1000),
-					CASE WHEN coalesce(lease_until, run_at) > moment THEN 1 ELSE 100 END)
+			SELECT greatest(ceil(extract(epoch FROM least(due, moment + interval '1 year') - moment) * 1000),
+					CASE WHEN due > moment THEN 1 ELSE 100 END)
 				INTO nothing.due_ms FROM @table@
-				WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > after
-				ORDER BY coalesce(lease_until, run_at) LIMIT 1;
+				WHERE due > after AND state IN ('later', 'leased') ORDER BY due LIMIT 1;
 			-- one by one: a join may read everything that is ready first
 			FOR i IN 1 .. coalesce(cardinality(prios), 0) LOOP
 				EXIT WHEN passed;

@@ -125,6 +125,7 @@ DECLARE
 BEGIN
 	FOR round IN 1..100 LOOP	-- more than one are cancelled ones; that many are a trigger of the owner's, who wants it to stay
 		UPDATE @table@ SET state = CASE WHEN run_at > moment THEN 'later' ELSE 'ready' END,
+				due = CASE WHEN run_at > moment THEN least(run_at, expires_at) ELSE expires_at END,
 				run_at = greatest(run_at, moment), position = DEFAULT
 			WHERE id = (SELECT id FROM @table@ WHERE state = 'blocked' AND "group" = g
 				ORDER BY "group", id LIMIT 1)
@@ -139,6 +140,7 @@ BEGIN
 		UPDATE @table@ AS t SET state = CASE WHEN l.ours THEN 'leased' WHEN run_at > moment THEN 'later' ELSE 'ready' END,
 				run_at = greatest(run_at, moment), position = DEFAULT, token = CASE WHEN l.ours THEN l.token ELSE t.token END,
 				lease_until = CASE WHEN l.ours THEN l.until END,
+				due = CASE WHEN l.ours THEN l.until WHEN run_at > moment THEN least(run_at, expires_at) ELSE expires_at END,
 				attempt = attempt + l.ours::int4, worker = CASE WHEN l.ours THEN l.worker ELSE t.worker END,
 				proxy = CASE WHEN l.ours THEN l.proxy ELSE t.proxy END,
 				first_taken_at = CASE WHEN l.ours THEN coalesce(first_taken_at, taken_at) ELSE first_taken_at END,
@@ -218,7 +220,7 @@ DECLARE
 BEGIN
 	PERFORM set_config('qbouncer.tell', 'nobody ' || was, true);
 	IF dies THEN
-		UPDATE @table@ SET state = 'dead', ended_at = clock_timestamp(), failed_at = clock_timestamp(), error = 'expired'
+		UPDATE @table@ SET state = 'dead', due = NULL, ended_at = clock_timestamp(), failed_at = clock_timestamp(), error = 'expired'
 			WHERE id = job AND expires_at <= clock_timestamp() AND state IN ('ready', 'later', 'blocked');
 		GET DIAGNOSTICS n = ROW_COUNT;
 		PERFORM queue._died(@n@, n);

@@ -50,7 +50,7 @@ BEGIN
 			CONTINUE;
 		END IF;
 		EXECUTE queue._set_leased(cfg.name,
-			'lease_until = greatest(lease_until, least(clock_timestamp() + $3, taken_at + $4))')
+			queue._set_due(lease_until => 'greatest(lease_until, least(clock_timestamp() + $3, taken_at + $4))'))
 			USING part.ids, part.tokens, lease, cfg.max_run;
 		RETURN QUERY EXECUTE format($sql$
 			SELECT format('%%s-%%s-%%s', $3, w.id, w.token),
@@ -100,9 +100,8 @@ $$;
 -- Only in queues that the caller may take from, and of those the ones that he owns or has used. Gives the names of queues in which something
 -- became ready; a row of NULL says that there is more, or something that is locked: again soon.
 --
--- Leases are found by their end, among the delayed jobs of the next ten minutes. Those that may end
--- later have an index of their own; a lease that ends within ten minutes of the push is not in it,
--- and ends before "soon".
+-- Leases are found by their ends, among all that is delayed or expires: an index of them would cost each take and each
+-- push, and a proxy dies seldom.
 -- Whose lock counts: those of roles that take, or may make queues, or were told to be a proxy's. Anybody can hold
 -- a lock. The proxy looks itself, and in the same way (src/queue/system.c).
 CREATE OR REPLACE FUNCTION queue._is_proxy(role oid) RETURNS bool
@@ -146,7 +145,6 @@ DECLARE
 	orphans text[];
 	held int8;
 	again bool := false;
-	soon timestamptz;
 	streams record;
 BEGIN
 	-- 0: nobody's number. Without an element a lease of nobody (NULL) would be one of those gone
@@ -162,18 +160,10 @@ BEGIN
 		held := 0;
 		BEGIN
 			CONTINUE WHEN NOT queue._still(q.name);
-			soon := clock_timestamp() + interval '10 min';
 			EXECUTE format($sql$
-				SELECT count(*) FROM (
-					SELECT FROM %1$s
-						WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= $3
-							AND state = 'leased' AND proxy <> ALL ($1)
-					UNION ALL
-					SELECT FROM %1$s
-						WHERE proxy IS NOT NULL AND state = 'leased' AND lease_until - pushed_at > interval '10 min'
-							AND lease_until > $3 AND proxy <> ALL ($1)
-					LIMIT $2) AS o
-			$sql$, queue._table(q.name)) INTO held USING there, most + 1, soon;
+				SELECT count(*) FROM (SELECT FROM %1$s
+					WHERE due IS NOT NULL AND proxy <> ALL ($1) AND state = 'leased' LIMIT $2) AS o
+			$sql$, queue._table(q.name)) INTO held USING there, most + 1;
 			PERFORM queue._visited() WHERE held = 0;
 		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
 			NULL;
@@ -181,18 +171,10 @@ BEGIN
 		CONTINUE WHEN held = 0;
 		EXECUTE format($sql$
 			SELECT array_agg(format('%%s-%%s-%%s', $3, id, ltrim(token, 'x')))
-			FROM (
-				SELECT * FROM (SELECT id, token FROM %1$s
-					WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= $4
-						AND state = 'leased' AND proxy <> ALL ($1)
-					LIMIT $2 FOR UPDATE SKIP LOCKED) AS near
-				UNION ALL
-				SELECT * FROM (SELECT id, token FROM %1$s
-					WHERE proxy IS NOT NULL AND state = 'leased' AND lease_until - pushed_at > interval '10 min'
-						AND lease_until > $4 AND proxy <> ALL ($1)
-					LIMIT $2 FOR UPDATE SKIP LOCKED) AS far
-				LIMIT $2) AS o
-		$sql$, queue._table(q.name)) INTO orphans USING there, most, q.number, soon;
+			FROM (SELECT id, token FROM %1$s
+				WHERE due IS NOT NULL AND proxy <> ALL ($1) AND state = 'leased'
+				LIMIT $2 FOR UPDATE SKIP LOCKED) AS o
+		$sql$, queue._table(q.name)) INTO orphans USING there, most, q.number;
 		again := again OR cardinality(orphans) IS DISTINCT FROM held;
 		CONTINUE WHEN orphans IS NULL;
 		RETURN QUERY SELECT * FROM queue._give_back(orphans, 'worker disconnected', true);
@@ -227,7 +209,7 @@ BEGIN
 		EXECUTE format($sql$
 			SELECT array_agg(format('%%s-%%s-%%s', $1, id, ltrim(token, 'x')))
 			FROM (SELECT id, token FROM %s
-				WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) BETWEEN $2 AND $3
+				WHERE due BETWEEN $2 AND $3
 					AND state = 'leased' AND (ltrim(token, 'x') = ANY ($4)
 						OR ltrim(token, 'x') = encode(int8send(uuid_hash_extended($5, id)), 'hex'))
 				FOR UPDATE SKIP LOCKED) AS l

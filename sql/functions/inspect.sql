@@ -345,7 +345,6 @@ SET jit = off
 SET enable_sort = off
 AS $$
 DECLARE
-	due CONSTANT text := 'state IN (''later'', ''leased'') AND coalesce(lease_until, run_at) ';	-- as the index says it
 	moment CONSTANT timestamptz := clock_timestamp();
 	cfg queue.queues;
 	wanted int4 := coalesce(lim, 10);
@@ -373,12 +372,12 @@ BEGIN
 	END IF;
 	FOR part, clause IN VALUES
 			('ready', 'state = ''ready'' AND (expires_at > $2 OR expires_at IS NULL) ORDER BY priority DESC, position'),
-			('due', due || '<= $2 AND now_is = coalesce($4, now_is) ORDER BY coalesce(lease_until, run_at)'),
-			('leased', due || '> $2 AND state = ''leased'' ORDER BY coalesce(lease_until, run_at)'),
-			('later', due || '> $2 AND now_is = ''later'' ORDER BY coalesce(lease_until, run_at)'),
-			('late', 'expires_at <= $2 AND state IN (''ready'', ''later'') AND (state = ''ready'' OR run_at > $2) AND now_is = ''dead'' ORDER BY expires_at'),
+			('due', 'due <= $2 AND (state = ''leased'' OR state = ''later'' AND run_at <= $2) AND now_is = coalesce($4, now_is) ORDER BY due'),
+			('leased', 'due > $2 AND state = ''leased'' ORDER BY due'),
+			('later', 'due > $2 AND state = ''later'' AND now_is = ''later'' ORDER BY due'),
+			('late', 'due <= $2 AND expires_at <= $2 AND state IN (''ready'', ''later'') AND (state = ''ready'' OR run_at > $2) AND now_is = ''dead'' ORDER BY due'),
 			('blocked', 'state = ''blocked'' ORDER BY "group", id'),
-			('dead', 'state = ''dead'' ORDER BY ended_at DESC') LOOP
+			('dead', 'ended_at IS NOT NULL ORDER BY ended_at DESC') LOOP
 		CONTINUE WHEN part = 'late' AND cfg.on_expire <> 'dead' OR part <> which AND NOT (part = 'due' AND which IN ('ready', 'dead') OR part = 'late' AND which = 'dead');
 		RETURN QUERY EXECUTE format('SELECT %s FROM (SELECT *, %s AS now_is FROM %s) AS j WHERE %s LIMIT $1',
 			queue._job_row('peeked_jsonb', '$2', 'now_is', cfg.max_run, ARRAY['job', '$5 || ''-'' || id']), queue._state_at('$2', '$3', cfg.on_expire), queue._table(q), clause)
@@ -500,7 +499,7 @@ BEGIN
 					k.role, k.address, NULL::timestamptz
 				FROM %s AS j LEFT JOIN jsonb_to_recordset($4) AS k (id int8, digits text, role text, address text)
 					ON k.id = j.id AND k.digits = right(j.token, 4)
-				WHERE j.state IN ('later', 'leased') AND coalesce(j.lease_until, j.run_at) > $3 AND j.state = 'leased'
+				WHERE j.due > $3 AND j.state = 'leased'
 				ORDER BY j.taken_at, j.id
 			$sql$, queue._table(cfg.name)) USING cfg.name, cfg.number, moment, here->cfg.name;
 			RETURN QUERY SELECT cfg.name, NULL::text, k.worker, NULL::int4, NULL::bool, NULL::timestamptz, NULL::timestamptz,
@@ -649,7 +648,7 @@ BEGIN
 	END IF;
 	RETURN QUERY EXECUTE format($sql$
 		SELECT $1, least(r.jobs + d.ready + $5, $2::int8), d.later, d.leased, greatest(b.jobs - $5, 0),
-			least(d.dead + (SELECT count(*) FROM (SELECT FROM %1$s WHERE state = 'dead'
+			least(d.dead + (SELECT count(*) FROM (SELECT FROM %1$s WHERE ended_at IS NOT NULL
 				ORDER BY ended_at LIMIT $2) AS x), $2::int8),
 			(extract(epoch FROM $3 - nullif(least(d.oldest, $6, (SELECT least(greatest(run_at, pushed_at), $3) FROM %1$s
 				WHERE state = 'ready' AND (expires_at > $3 OR expires_at IS NULL)
@@ -663,10 +662,9 @@ BEGIN
 				count(*) FILTER (WHERE now_is = 'leased') AS leased,
 				count(*) FILTER (WHERE now_is = 'ready') AS ready,
 				count(*) FILTER (WHERE now_is = 'dead') AS dead,
-				min(due) FILTER (WHERE now_is = 'ready') AS oldest
-			FROM (SELECT coalesce(lease_until, run_at) AS due, %2$s AS now_is FROM %1$s
-				WHERE state IN ('later', 'leased')
-				ORDER BY coalesce(lease_until, run_at) LIMIT $2) AS w) AS d
+				min(since) FILTER (WHERE now_is = 'ready') AS oldest
+			FROM (SELECT coalesce(lease_until, run_at) AS since, %2$s AS now_is FROM %1$s
+				WHERE due IS NOT NULL AND state IN ('later', 'leased') ORDER BY due LIMIT $2) AS w) AS d
 	$sql$, queue._table(cfg.name), queue._state_at('$3', '$4', cfg.on_expire))
 	USING cfg.name, most, moment, queue._signed_attempts(cfg), let_in, waits;
 END

@@ -97,6 +97,7 @@ DECLARE
 DECLARE
 	word text := CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END;
 	first CONSTANT text := word;
+	comes CONSTANT timestamptz := CASE word WHEN 'later' THEN least(start, until) ELSE until END;
 	old int8;
 	before int8;
 	was text;
@@ -169,7 +170,7 @@ BEGIN
 				-- it keeps its place if it can. A new one is the column's default, for which nobody
 				-- needs a right on the sequence, as for nextval()
 				UPDATE @table@ SET run_at = coalesce(start, run_at), headers = head, payload = body::@type@,
-						expires_at = until, max_attempts = most, failures = 0, losses = NULL, attempt = 0, again = NULL,
+						due = CASE first WHEN 'later' THEN least(coalesce(start, run_at), until) ELSE until END, expires_at = until, max_attempts = most, failures = 0, losses = NULL, attempt = 0, again = NULL,
 						spent = nullif(coalesce(spent, 0) + attempt, 0), version = coalesce(newer, version)
 					WHERE id = old AND key = k AND state = first AND priority = prio AND (newer <= version) IS NOT TRUE
 					RETURNING id INTO new;
@@ -178,6 +179,7 @@ BEGIN
 							again = CASE WHEN state = 'leased' THEN true END,
 							token = CASE WHEN state = 'leased' THEN token END,	-- of a lot: not what was taken
 							state = CASE WHEN state IN ('leased', 'blocked') THEN state ELSE first END,
+							due = CASE state WHEN 'leased' THEN due WHEN 'blocked' THEN NULL ELSE comes END,
 							position = DEFAULT,
 							priority = prio, headers = head,
 							run_at = CASE WHEN state = 'later' THEN coalesce(start, clock_timestamp()) ELSE start END, payload = body::@type@,
@@ -207,9 +209,9 @@ BEGIN
 			coalesce(format('the key "%s"', left(k, 200)), 'this group')), HINT = 'Try again.';
 END
 $body$, '@insert@', $insert$INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
-						max_attempts, key, "group", batch, version, behind @columns@)
-					VALUES (word, prio, start, head, body::@type@, clock_timestamp(), until, most, k, g, b, newer, a
-						@values@)$insert$), '@lasts@', $lasts$(k IS NULL OR keep_for IS NULL AND pg_relation_size('queue.keys') = 0
+						max_attempts, key, "group", batch, version, behind, due @columns@)
+					VALUES (word, prio, start, head, body::@type@, clock_timestamp(), until, most, k, g, b, newer, a,
+						CASE WHEN word <> 'blocked' THEN @comes@ END @values@)$insert$), '@lasts@', $lasts$(k IS NULL OR keep_for IS NULL AND pg_relation_size('queue.keys') = 0
 					OR queue._kept_@n@(k, new, keep_for, newer) IS NULL)$lasts$),
 		'@name@', queue._name_literal(name)), '@n@', number::text),
 		'@type@', (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
@@ -221,13 +223,13 @@ $body$, '@insert@', $insert$INSERT INTO @table@ (state, priority, run_at, header
 		a text[] DEFAULT NULL';
 BEGIN
 	PERFORM queue._generate_one(format('_push_key_%s(%s%s) RETURNS int8', number, args, more), pinned,
-		replace(replace(replace(replace(body, '@first@', 'first'), '@late@', ''), '@columns@', ''),
-			'@values@', ''), tab);
+		replace(replace(replace(replace(replace(body, '@first@', 'first'), '@late@', ''), '@columns@', ''),
+			'@values@', ''), '@comes@', 'comes'), tab);
 
 	-- what was late may have been the first of its group: another one is ready then, and goes before ours
 	PERFORM queue._generate_one(format('_hand_key_%s(%s, tok text, lease_end timestamptz, who text, mine int4%s)
-		RETURNS int8', number, args, more), pinned, replace(replace(replace(replace(body,
-		'@first@', 'CASE WHEN tok IS NULL THEN first ELSE ''leased'' END'), '@late@', 'tok := NULL;'),
+		RETURNS int8', number, args, more), pinned, replace(replace(replace(replace(replace(body,
+		'@comes@', 'CASE word WHEN ''leased'' THEN lease_end ELSE comes END'), '@first@', 'CASE WHEN tok IS NULL THEN first ELSE ''leased'' END'), '@late@', 'tok := NULL;'),
 		'@columns@', ', attempt, worker, proxy, lease_until, token, taken_at'),
 		'@values@', $values$, (word = 'leased')::int4, CASE WHEN word = 'leased' THEN who END,
 						CASE WHEN word = 'leased' THEN mine END,
@@ -429,9 +431,9 @@ AS $$
 DECLARE
 	still int8[];
 BEGIN
-	EXECUTE queue._set_held(cfg.name, $sql$
-			state = CASE WHEN run_at > clock_timestamp() THEN 'later' ELSE 'ready' END,
-			run_at = greatest(run_at, clock_timestamp()), position = DEFAULT, token = NULL, lease_until = NULL,
+	EXECUTE queue._set_held(cfg.name, queue._set_due($sql$CASE WHEN run_at > clock_timestamp() THEN 'later' ELSE 'ready' END$sql$,
+			'greatest(run_at, clock_timestamp())') || $sql$,
+			position = DEFAULT, token = NULL, lease_until = NULL,
 			again = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL, error = NULL
 		$sql$, 'again') INTO still USING ids, tokens;
 	IF still IS NOT NULL THEN

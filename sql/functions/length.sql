@@ -71,7 +71,7 @@ BEGIN
 	ELSE
 		SELECT count(*) INTO n FROM (
 			(SELECT 1 FROM @table@ WHERE state = 'ready' ORDER BY priority DESC, position LIMIT most + 1)
-			UNION ALL (SELECT 1 FROM @table@ WHERE state IN ('later', 'leased') LIMIT most + 1)
+			UNION ALL (SELECT 1 FROM @table@ WHERE due IS NOT NULL AND state IN ('later', 'leased') LIMIT most + 1)
 			UNION ALL (SELECT 1 FROM @table@ WHERE state = 'blocked' ORDER BY "group", id LIMIT most + 1)
 			LIMIT most + 1) AS unfinished;
 		IF n + more <= most THEN
@@ -111,7 +111,7 @@ BEGIN
 	END IF;
 	SELECT count(*), count(*) FILTER (WHERE unfinished.state = 'leased') INTO n, running FROM (
 		SELECT state FROM @table@ WHERE state = 'ready'
-		UNION ALL SELECT state FROM @table@ WHERE state IN ('later', 'leased')
+		UNION ALL SELECT state FROM @table@ WHERE due IS NOT NULL AND state IN ('later', 'leased')
 		UNION ALL SELECT state FROM @table@ WHERE state = 'blocked') AS unfinished;
 	IF n <= most THEN
 		PERFORM setval('@room@', ids + greatest(most - n, slack));
@@ -138,7 +138,7 @@ BEGIN
 		END LOOP;
 		IF over > 0 THEN
 			WITH gone AS (DELETE FROM @table@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM @table@
-				WHERE state IN ('later', 'leased') AND state = 'later' ORDER BY coalesce(lease_until, run_at)
+				WHERE due IS NOT NULL AND state = 'later' ORDER BY due
 				LIMIT over FOR UPDATE SKIP LOCKED)) RETURNING *),
 			kept AS (@keep@ WHERE keeps)
 			SELECT count(*) INTO gone FROM gone;

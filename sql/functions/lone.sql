@@ -32,14 +32,12 @@ DECLARE
 	own CONSTANT interval := least(cfg.lease, cfg.max_run);
 	lease CONSTANT text := format(CASE WHEN cfg.max_run IS NULL THEN 'coalesce($3, %L::interval)'
 		ELSE 'least(coalesce($3, %L::interval), %L::interval)' END, cfg.lease, cfg.max_run);
-	look CONSTANT text := format('statement_timestamp() >= $6 AND NOT EXISTS (SELECT FROM %1$s WHERE state IN (''later'', ''leased'')
-			AND coalesce(lease_until, run_at) > $5 AND coalesce(lease_until, run_at) <= statement_timestamp())
-		AND NOT EXISTS (SELECT FROM %1$s WHERE state IN (''ready'', ''later'')
-			AND expires_at > $5 AND expires_at <= statement_timestamp())', tab);
+	look CONSTANT text := format('statement_timestamp() >= $6 AND NOT EXISTS (SELECT FROM %1$s
+			WHERE due > $5 AND due <= statement_timestamp())', tab);
 	-- The row by a sub-select: a join costs the planner more.
 	job CONSTANT text := $text$UPDATE %1$s SET state = 'leased', attempt = attempt + 1, worker = left($1, 200),
 			taken_at = statement_timestamp(), first_taken_at = coalesce(first_taken_at, taken_at), proxy = %2$s,
-			lease_until = statement_timestamp() + %3$s,
+			lease_until = statement_timestamp() + %3$s, due = statement_timestamp() + %3$s,
 			token = encode(int8send(uuid_hash_extended(encode(substr(sha256(int8send(%4$s)), 1, 16), 'hex')::uuid, id)), 'hex')
 			WHERE ctid = (SELECT ctid FROM %1$s WHERE $text$;
 	head CONSTANT text := $text$ AND state = 'ready' AND %2$s

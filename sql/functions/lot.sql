@@ -308,6 +308,7 @@ BEGIN
 			FROM unnest($1, $2) WITH ORDINALITY AS u (job, front, n)),
 		job AS (
 			UPDATE %1$s SET state = CASE WHEN front IS NULL THEN 'leased' ELSE state END,
+				due = CASE WHEN front IS NULL THEN $4 + $7 ELSE due END,
 				token = CASE WHEN front IS NULL THEN own ELSE queue._lot_token(own, last, $4 + $7, $6, $5) END,
 				attempt = attempt + (front IS NULL)::int4,
 				worker = CASE WHEN front IS NULL THEN $5 ELSE worker END,

@@ -88,7 +88,7 @@ BEGIN
 			INTO found USING k;
 	END IF;
 	IF found IS NULL AND verb IN ('RERUN', 'JOB', 'HISTORY') THEN
-		EXECUTE format('SELECT id FROM %s WHERE state = %L AND key = $1 ORDER BY ended_at DESC LIMIT 1',
+		EXECUTE format('SELECT id FROM %s WHERE ended_at IS NOT NULL AND state = %L AND key = $1 ORDER BY ended_at DESC LIMIT 1',
 			queue._table(q), 'dead') INTO found USING k;
 	END IF;
 	IF found IS NULL THEN
@@ -253,6 +253,17 @@ BEGIN
 END
 $$;
 
+-- What changes when a dead job is run again: behind others, or of a group, it waits until it is let in.
+CREATE OR REPLACE FUNCTION queue._set_rerun() RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN queue._set_due('CASE WHEN "group" IS NULL AND behind IS NULL THEN ''ready'' ELSE ''blocked'' END', 'clock_timestamp()',
+		expires_at => 'CASE WHEN expires_at > clock_timestamp() THEN expires_at END');
+END
+$$;
+
 -- A dead job starts afresh, behind what is ready now. Its last error stays to be seen.
 CREATE OR REPLACE FUNCTION queue._rerun(refs text[], notify bool, q text DEFAULT NULL, k text DEFAULT NULL)
 RETURNS SETOF text
@@ -272,9 +283,8 @@ BEGIN
 				HINT = 'Only dead jobs can be run again.';
 		END IF;
 		BEGIN
-			EXECUTE format('UPDATE %s SET state = CASE WHEN "group" IS NULL AND behind IS NULL THEN ''ready'' ELSE ''blocked'' END, position = DEFAULT,
-				run_at = clock_timestamp(), ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL,
-				expires_at = CASE WHEN expires_at > clock_timestamp() THEN expires_at END WHERE id = $1', queue._table(job.name))
+			EXECUTE format('UPDATE %s SET %s, position = DEFAULT, ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL
+				WHERE id = $1', queue._table(job.name), queue._set_rerun())
 				USING job.id;
 		EXCEPTION WHEN unique_violation THEN
 			GET STACKED DIAGNOSTICS index = CONSTRAINT_NAME;
@@ -377,18 +387,17 @@ BEGIN
 					job.number, job.id);
 		END IF;
 		EXECUTE format($sql$
-			UPDATE %1$s SET %2$s
-				state = CASE WHEN state = 'blocked' OR $4 IS NULL THEN state WHEN $4 > $3 THEN 'later' ELSE 'ready' END,
-				run_at = CASE WHEN $4 IS NULL THEN run_at ELSE greatest($4, $3) END,
+			UPDATE %1$s SET %2$s %4$s,
 				priority = coalesce($5, priority),
 				payload = coalesce($6::%3$s, payload),
 				headers = CASE WHEN 'headers' = ANY ($2) THEN nullif($7, 'null') ELSE headers END,
-				expires_at = CASE WHEN 'expires' = ANY ($2) THEN greatest($4, CASE WHEN $4 IS NULL THEN run_at END, $3) + $8
-					ELSE expires_at END,
 				max_attempts = CASE WHEN 'attempts' = ANY ($2) THEN $9 ELSE max_attempts END
 			WHERE id = $1
 		$sql$, queue._table(job.name),
-			CASE WHEN job.state <> 'blocked' AND said.set && '{at, priority}' THEN 'position = DEFAULT,' ELSE '' END, cfg.payload)
+			CASE WHEN job.state <> 'blocked' AND said.set && '{at, priority}' THEN 'position = DEFAULT,' ELSE '' END, cfg.payload,
+			queue._set_due('CASE WHEN state = ''blocked'' OR $4 IS NULL THEN state WHEN $4 > $3 THEN ''later'' ELSE ''ready'' END',
+				'CASE WHEN $4 IS NULL THEN run_at ELSE greatest($4, $3) END', expires_at =>
+				'CASE WHEN ''expires'' = ANY ($2) THEN greatest($4, CASE WHEN $4 IS NULL THEN run_at END, $3) + $8 ELSE expires_at END'))
 			USING job.id, said.set, clock_timestamp(), said.start, said.priority, said.payload, said.headers, said.expires,
 				said.attempts;
 		IF notify THEN
@@ -429,7 +438,7 @@ BEGIN
 	counts := (there.handler IS NOT NULL OR there.run IS NOT NULL) AND has_column_privilege(queue._table(there.name)::regclass, 'spent', 'INSERT');
 	EXECUTE format($sql$
 		WITH those AS MATERIALIZED (
-			SELECT id AS job FROM %1$s WHERE state = $3 AND ($2 IS NULL OR id = ANY ($2))
+			SELECT id AS job FROM %1$s WHERE %7$s IS NOT NULL AND state = $3 AND ($2 IS NULL OR id = ANY ($2))
 			ORDER BY %2$s, id LIMIT $1 FOR UPDATE SKIP LOCKED),
 		gone AS (DELETE FROM %1$s AS d USING those WHERE d.id = job RETURNING d.*) %3$s
 		INSERT INTO %4$s (pushed_at, priority, headers, payload%5$s)
@@ -437,7 +446,8 @@ BEGIN
 			payload%6$s FROM gone ORDER BY %2$s, id
 	$sql$, queue._table(here.name), CASE which WHEN 'dead' THEN 'ended_at' ELSE 'run_at' END,
 		queue._with_keep(here, 'gone', CASE which WHEN 'dead' THEN 'dead' ELSE 'cancelled' END), queue._table(there.name),
-		CASE WHEN counts THEN ', spent' ELSE '' END, CASE WHEN counts THEN ', nullif(attempt + coalesce(spent, 0), 0)' ELSE '' END)
+		CASE WHEN counts THEN ', spent' ELSE '' END, CASE WHEN counts THEN ', nullif(attempt + coalesce(spent, 0), 0)' ELSE '' END,
+		CASE which WHEN 'dead' THEN 'ended_at' ELSE 'due' END)
 		USING lim, ids, which, here.number;
 	GET DIAGNOSTICS moved = ROW_COUNT;
 	PERFORM set_config('qbouncer.gone', '', true);
@@ -479,24 +489,23 @@ BEGIN
 	ELSIF which = 'later' THEN
 		EXECUTE format($sql$
 			WITH later AS MATERIALIZED (
-				SELECT id AS later_id FROM %1$s WHERE state = 'later' AND ($2 IS NULL OR id = ANY ($2))
+				SELECT id AS later_id FROM %1$s WHERE due IS NOT NULL AND state = 'later' AND ($2 IS NULL OR id = ANY ($2))
 				ORDER BY run_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
-			UPDATE %1$s SET state = 'ready', position = DEFAULT, run_at = clock_timestamp() FROM later WHERE id = later_id
+			UPDATE %1$s SET state = 'ready', due = expires_at, position = DEFAULT, run_at = clock_timestamp() FROM later WHERE id = later_id
 		$sql$, queue._table(q)) USING lim, ids;
 	ELSE
 		EXECUTE format($sql$
 			WITH dead AS MATERIALIZED (
-				SELECT id AS dead_id FROM %1$s AS d WHERE state = 'dead' AND ($2 IS NULL OR id = ANY ($2))
+				SELECT id AS dead_id FROM %1$s AS d WHERE ended_at IS NOT NULL AND state = 'dead' AND ($2 IS NULL OR id = ANY ($2))
 					AND (key IS NULL OR id IN (SELECT max(id) FROM %1$s
-							WHERE state = 'dead' AND key IS NOT NULL GROUP BY key)
+							WHERE ended_at IS NOT NULL AND state = 'dead' AND key IS NOT NULL GROUP BY key)
 						-- not EXISTS: that may be hashed, by reading the whole table
 						AND (SELECT o.id FROM %1$s AS o WHERE o.key = d.key AND o.state <> 'dead' LIMIT 1) IS NULL)
 				ORDER BY ended_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
-			UPDATE %1$s SET state = CASE WHEN "group" IS NULL AND behind IS NULL THEN 'ready' ELSE 'blocked' END, position = DEFAULT,
-				run_at = clock_timestamp(), ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL,
-				expires_at = CASE WHEN expires_at > clock_timestamp() THEN expires_at END
+			UPDATE %1$s SET %2$s, position = DEFAULT, ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0,
+				failures = 0, losses = NULL
 			FROM dead WHERE id = dead_id
-		$sql$, queue._table(q)) USING lim, ids;
+		$sql$, queue._table(q), queue._set_rerun()) USING lim, ids;
 	END IF;
 	GET DIAGNOSTICS moved = ROW_COUNT;
 	IF notify AND moved > 0 THEN

@@ -53,7 +53,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN CASE kind
-		WHEN 'push' THEN 'state, priority, run_at, headers, payload, pushed_at, expires_at, max_attempts, key, "group", batch, version, behind'
+		WHEN 'push' THEN 'state, priority, run_at, due, headers, payload, pushed_at, expires_at, max_attempts, key, "group", batch, version, behind'
 		WHEN 'hand' THEN 'attempt, worker, proxy, lease_until, token, taken_at'
 		WHEN 'await' THEN 'id, state, expires_at, error, attempt, ended_at, progress, batch, run_at'
 		WHEN 'archive' THEN 'id, state, error, result, attempt, ended_at, progress, batch' END;

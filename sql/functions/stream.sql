@@ -396,7 +396,7 @@ BEGIN
 	FOREACH kind SLICE 1 IN ARRAY '{{q,jsonb},{b,text}}'::text[] LOOP
 		EXECUTE format($sql$
 			CREATE VIEW queue.%1$I AS SELECT NULL::%4$s AS payload, NULL::int4 AS priority, NULL::interval AS delay,
-				NULL::text AS state, NULL::timestamptz AS run_at, NULL::interval AS expires, NULL::timestamptz AS expires_at,
+				NULL::text AS state, NULL::timestamptz AS run_at, NULL::interval AS expires, NULL::timestamptz AS expires_at, NULL::timestamptz AS due,
 				NULL::%2$s AS headers, NULL::int4 AS max_attempts, NULL::text AS key, NULL::text AS key_replace,
 				NULL::text AS key_rerun, NULL::text AS key_error, NULL::text AS "group", NULL::text AS batch, NULL::bool AS with_old,
 				NULL::int8 AS id, NULL::text AS job;

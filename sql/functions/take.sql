@@ -4,7 +4,8 @@
 -- as a failed attempt. At most "most" of them, so that no call takes long; rows that somebody
 -- works on are left alone. What was cancelled while it was worked on goes away. The jobs get their
 -- places at the end of the queue, in the order of their times. after: nothing that became due until
--- then is left; under a transaction that stays open, what has been there is not read again.
+-- then is left; under a transaction that stays open, what has been there is not read again. Who has written a job by
+-- himself may have written a "due" that is not so: it is put right, or each take would look again.
 CREATE OR REPLACE FUNCTION queue._promote(cfg queue.queues, most int4,
 	after timestamptz DEFAULT '-infinity') RETURNS void
 LANGUAGE plpgsql
@@ -17,18 +18,19 @@ DECLARE
 BEGIN
 	-- the time is a parameter: a volatile function would not be looked up in the index
 	EXECUTE format($sql$
-		WITH due AS MATERIALIZED (
+		WITH these AS MATERIALIZED (
 			SELECT id AS due_id, state = 'leased' AS expired,
 				state = 'leased' AND again IS NULL
 					AND attempt >= coalesce(CASE WHEN $4 THEN max_attempts END, $2) AS dead,
-				(left(token, 1) = 'x') IS TRUE AS over
+				(left(token, 1) = 'x') IS TRUE AS over, %3$s AS ripe
 			FROM %1$s
-			WHERE state IN ('later', 'leased')
-				AND coalesce(lease_until, run_at) > $5 AND coalesce(lease_until, run_at) <= $3
-			ORDER BY coalesce(lease_until, run_at)
+			WHERE due > $5 AND due <= $3 AND (%3$s OR due IS DISTINCT FROM %4$s)
+			ORDER BY due
 			LIMIT $1 FOR UPDATE SKIP LOCKED),
-		gone AS (DELETE FROM %1$s USING due WHERE id = due_id AND over RETURNING *) %2$s,
+		righted AS (UPDATE %1$s SET due = %4$s FROM these WHERE id = due_id AND NOT ripe),
+		gone AS (DELETE FROM %1$s USING these WHERE id = due_id AND ripe AND over RETURNING *) %2$s,
 		job AS (UPDATE %1$s SET
+			due = CASE WHEN NOT dead THEN CASE WHEN again AND run_at > $3 THEN least(run_at, expires_at) ELSE expires_at END END,
 			state = CASE WHEN dead THEN 'dead' WHEN again AND run_at > $3 THEN 'later' ELSE 'ready' END,
 			position = DEFAULT,
 			run_at = greatest(CASE WHEN again THEN run_at END, coalesce(lease_until, run_at)),
@@ -42,9 +44,11 @@ BEGIN
 				ELSE 'lease expired' END,
 			failed_at = CASE WHEN expired THEN clock_timestamp() ELSE failed_at END,
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
-		FROM due WHERE id = due_id AND NOT over RETURNING state)
+		FROM these WHERE id = due_id AND ripe AND NOT over RETURNING state)
 		SELECT count(*) FROM job WHERE state = 'dead'
-	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'))
+	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'),
+		'coalesce(state = ''leased'' AND lease_until <= $3 OR state = ''later'' AND run_at <= $3, false)',
+		'queue._due(state, lease_until, run_at, expires_at)')
 	INTO died USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none', after, cfg.max_run,
 		cfg.history;
 	PERFORM queue._died(cfg.number, died);
@@ -65,11 +69,11 @@ BEGIN
 	EXECUTE format($sql$
 		WITH late AS MATERIALIZED (
 			SELECT id AS late_id FROM %1$s
-			WHERE state IN ('ready', 'later') AND expires_at > $3 AND expires_at <= $2
-			ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED),
+			WHERE due > $3 AND due <= $2 AND state IN ('ready', 'later') AND expires_at <= $2
+			ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED),
 		gone AS (%2$s RETURNING *) %3$s
 		SELECT count(*) FROM gone
-	$sql$, queue._table(cfg.name), CASE cfg.on_expire WHEN 'dead' THEN format('UPDATE %s SET state = ''dead'',
+	$sql$, queue._table(cfg.name), CASE cfg.on_expire WHEN 'dead' THEN format('UPDATE %s SET state = ''dead'', due = NULL,
 				ended_at = clock_timestamp(), failed_at = clock_timestamp(), error = ''expired'' FROM late WHERE id = late_id',
 				queue._table(cfg.name))
 			ELSE format('DELETE FROM %s USING late WHERE id = late_id', queue._table(cfg.name)) END,
@@ -97,17 +101,13 @@ DECLARE
 	ms int8;
 BEGIN
 	EXECUTE format($sql$
-		SELECT coalesce(lease_until, run_at) FROM %1$s
-			WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > $1
-			ORDER BY coalesce(lease_until, run_at) LIMIT 1
+		SELECT due FROM %1$s WHERE due > $1 AND state IN ('later', 'leased') ORDER BY due LIMIT 1
 	$sql$, queue._table(name)) INTO due USING moment;
 	IF due IS NOT NULL THEN
 		ms := greatest(ceil(extract(epoch FROM least(due, moment + interval '1 year') - moment) * 1000), 1)::int8;
 	END IF;
 	EXECUTE format($sql$
-		SELECT coalesce(lease_until, run_at) FROM %1$s
-			WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= $1
-			LIMIT 1
+		SELECT due FROM %1$s WHERE due <= $1 AND state IN ('later', 'leased') LIMIT 1
 	$sql$, queue._table(name)) INTO due USING moment;
 	IF due IS NULL THEN
 		EXECUTE format('SELECT clock_timestamp() WHERE EXISTS (SELECT FROM %1$s WHERE state = ''ready'')',

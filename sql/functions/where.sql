@@ -122,7 +122,7 @@ BEGIN
 		ELSE format('
 			UPDATE %1$s SET state = ''leased'', attempt = attempt + 1, worker = $5, taken_at = $4,
 				first_taken_at = coalesce(first_taken_at, taken_at),
-				proxy = CASE WHEN $6 < 0 THEN -$6 WHEN $8 <> ''keep'' THEN $6 END, lease_until = $4 + $9,
+				proxy = CASE WHEN $6 < 0 THEN -$6 WHEN $8 <> ''keep'' THEN $6 END, lease_until = $4 + $9, due = $4 + $9,
 				token = encode(int8send(uuid_hash_extended($10, id)), ''hex'')
 			FROM %2$s WHERE ctid = c RETURNING %3$s', tab, head,
 			queue._row('_taken_jsonb', ours || ARRAY['token', '$11 || ''-'' || id || ''-'' || token', 'due_ms', '$12'])) END
@@ -244,7 +244,7 @@ DECLARE
 	there bool;
 BEGIN
 	EXECUTE format($sql$
-		SELECT EXISTS (SELECT FROM %1$s WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= $1)
+		SELECT EXISTS (SELECT FROM %1$s WHERE due <= $1 AND state IN ('later', 'leased'))
 	$sql$, queue._table(cfg.name)) INTO there USING moment;
 	IF there THEN
 		PERFORM queue._promote(cfg, 1000);
@@ -266,8 +266,7 @@ DECLARE
 	due timestamptz;
 BEGIN
 	EXECUTE format($sql$
-		SELECT coalesce(lease_until, run_at) FROM %s WHERE state IN ('later', 'leased')
-		ORDER BY coalesce(lease_until, run_at) LIMIT 1
+		SELECT due FROM %s WHERE due IS NOT NULL AND state IN ('later', 'leased') ORDER BY due LIMIT 1
 	$sql$, queue._table(name)) INTO due;
 	RETURN CASE WHEN due <= moment THEN 100
 		WHEN due IS NOT NULL THEN greatest(ceil(extract(epoch FROM least(due, moment + interval '1 year') - moment) * 1000), 1)::int8 END;

@@ -59,13 +59,22 @@ static void put_table(struct buf *sql, const struct qvalue *name, bool view)
 
 static void put_names(struct buf *sql, const struct qbulk *b, bool targets)
 {
-	buf_putc(sql, '(');
 	for (int i = 0; i < b->n_columns; i++) {
 		const struct column *c = &columns[b->columns[i]];
 
 		buf_printf(sql, "%s%s", i ? ", " : "", targets ? c->target : c->name);
 	}
-	buf_putc(sql, ')');
+}
+
+static bool has_start(const struct qbulk *b)
+{
+	return qbulk_has(b, QCOLUMN_DELAY) || qbulk_has(b, QCOLUMN_AT);
+}
+
+/* Do its jobs become due by themselves? Then that is a column, too. */
+static bool has_due(const struct qbulk *b)
+{
+	return has_start(b) || qbulk_has(b, QCOLUMN_EXPIRES);
 }
 
 static bool needs_view(const struct qbulk *b)
@@ -117,20 +126,16 @@ static void put_theirs(
 /* What goes into the targets, from the values of one job. */
 static void put_job(struct buf *sql, const struct qbulk *b)
 {
-	bool start = false;
-
-	for (int i = 0; i < b->n_columns; i++)
-		start = start || b->columns[i] == QCOLUMN_DELAY || b->columns[i] == QCOLUMN_AT;
 	for (int i = 0; i < b->n_columns; i++) {
 		enum qcolumn c = (enum qcolumn)b->columns[i];
 
 		if (i)
 			buf_puts(sql, ", ");
 		if (c == QCOLUMN_DELAY || c == QCOLUMN_AT)
-			buf_puts(sql, "queue._bulk_state(job.start), job.start");
+			buf_puts(sql, "queue._bulk_state(job.start) AS state, job.start AS run_at");
 		else if (c == QCOLUMN_EXPIRES)
-			buf_printf(sql, "queue._bulk_expires(%s, job.expires)",
-				start ? "job.start" : "NULL");
+			buf_printf(sql, "queue._bulk_expires(%s, job.expires) AS expires_at",
+				has_start(b) ? "job.start" : "NULL");
 		else
 			buf_printf(sql, "job.%s", columns[c].name);
 	}
@@ -147,9 +152,9 @@ static void put_source(const struct qstmt *q, struct buf *sql, struct qspan *spa
 
 	buf_puts(sql, " FROM (");
 	put_theirs(q, sql, b->text + b->with_len, b->len - b->with_len, span);
-	buf_puts(sql, "\n) AS push");
+	buf_puts(sql, "\n) AS push(");
 	put_names(sql, b, false);
-	buf_puts(sql, " WHERE true OR EXISTS (SELECT FROM (VALUES (push.*), (NULL");
+	buf_puts(sql, ") WHERE true OR EXISTS (SELECT FROM (VALUES (push.*), (NULL");
 	for (int i = 1; i < b->n_columns; i++)
 		buf_puts(sql, ", NULL");
 	buf_puts(sql, ")) AS columns)");
@@ -167,8 +172,14 @@ static void put_rows(const struct qstmt *q, struct buf *sql, struct qspan *span)
 {
 	const struct qbulk *b = &q->bulk;
 
+	buf_putc(sql, '(');
 	put_names(sql, b, true);
-	buf_puts(sql, " SELECT ");
+	buf_puts(sql, has_due(b) ? ", due) SELECT made.*" : ") SELECT ");
+	if (has_due(b))
+		buf_printf(sql, ", queue._due(%s, NULL, %s, %s) FROM (SELECT ",
+			has_start(b) ? "made.state" : "'ready'",
+			has_start(b) ? "made.run_at" : "NULL",
+			qbulk_has(b, QCOLUMN_EXPIRES) ? "made.expires_at" : "NULL");
 	put_job(sql, b);
 	buf_puts(sql, " FROM (SELECT ");
 	for (int i = 0; i < b->n_columns; i++) {
@@ -183,7 +194,7 @@ static void put_rows(const struct qstmt *q, struct buf *sql, struct qspan *span)
 			buf_printf(sql, " AS %s", c->name);
 	}
 	put_source(q, sql, span);
-	buf_puts(sql, ") AS job");
+	buf_puts(sql, has_due(b) ? ") AS job) AS made" : ") AS job");
 }
 
 static void put_view_rows(const struct qstmt *q, struct buf *sql, struct qspan *span)
@@ -264,8 +275,11 @@ bool qbulk_sql(const struct qstmt *q, struct buf *sql, struct qspan spans[QBULK_
 	put_table(sql, qstmt_one(q, QARG_QUEUE), needs_view(b));
 	if (needs_view(b))
 		put_view_names(sql, b, false);
-	else
+	else {
+		buf_putc(sql, '(');
 		put_names(sql, b, false);
+		buf_putc(sql, ')');
+	}
 	buf_puts(sql, " FROM STDIN ");
 	put_theirs(q, sql, b->text, b->len, &spans[0]);
 	return !buf_failed(sql);

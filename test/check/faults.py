@@ -54,11 +54,11 @@ FAULTS = {
     "drop_oldest drops what is delayed first": ("lengths", [
         ("WHERE state = 'ready' AND priority > prio\n\t\t\t\tORDER BY", "WHERE false AND priority > prio\n\t\t\t\tORDER BY")]),
     "max_length does not count what is leased or later": ("lengths", [
-        ("UNION ALL (SELECT 1 FROM @table@ WHERE state IN ('later', 'leased') LIMIT most + 1)\n", "")]),
+        ("UNION ALL (SELECT 1 FROM @table@ WHERE due IS NOT NULL AND state IN ('later', 'leased') LIMIT most + 1)\n", "")]),
     "ALTER max_length leaves what was allowed": ("lengths", [("PERFORM setval(room, 0);", "NULL;")]),
     "drop_oldest drops one too few": ("lengths", [("over := least(n - most + slack,", "over := least(n - most - 1 + slack,")]),
     "drop_oldest drops what runs, too": ("lengths", [
-        ("WHERE state IN ('later', 'leased') AND state = 'later' ORDER BY", "WHERE state IN ('later', 'leased') ORDER BY")]),
+        ("WHERE due IS NOT NULL AND state = 'later' ORDER BY", "WHERE due IS NOT NULL AND state IN ('later', 'leased') ORDER BY")]),
     "max_per_transaction is counted for each statement": ("lengths", [
         ("greatest(nullif(current_setting(setting, true), '')::int8, 0) + ", "")]),
     "max_running lets one more in": ("limits", [

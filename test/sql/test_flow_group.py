@@ -804,14 +804,14 @@ def test_who_is_let_in_is_leased_at_once(db):
     assert take(db, 3) == [(1, "a"), (2, "a"), (4, "b")]
     assert updated(db) - before == 3
     db.rows("COMMIT")
-    other = "SELECT (to_jsonb(j) - '{id, position, pushed_at, taken_at, lease_until, token, payload, group, run_at}'::text[])::text FROM queue.%s AS j WHERE state = 'leased'"
+    other = "SELECT (to_jsonb(j) - '{id, position, pushed_at, taken_at, lease_until, due, token, payload, group, run_at}'::text[])::text FROM queue.%s AS j WHERE state = 'leased'"
     first = set(db.column(other % "q_q"))
     db.create("r")
     db.rows("SELECT queue.push('r', '1')")
     assert len(db.rows("SELECT queue.take('r', 1)")) == 1
     assert first == set(db.column(other % "q_r"))
     db.rows("SELECT queue.drop('r')")
-    assert db.row("SELECT bool_and(length(token) = 16 AND lease_until - taken_at = (SELECT lease FROM queue.queues WHERE name = 'q')), count(DISTINCT token)"
+    assert db.row("SELECT bool_and(length(token) = 16 AND due = lease_until AND lease_until - taken_at = (SELECT lease FROM queue.queues WHERE name = 'q')), count(DISTINCT token)"
                   " FROM queue.q_q WHERE state = 'leased'") == (True, 3)
     for id, how in ((1, "SELECT queue.done(%s)"), (2, "SELECT queue.fail(%s, 'x', '0')"), (4, "SELECT queue.release(%s)")):
         end(db, id, how)

@@ -586,7 +586,7 @@ def rights(session, role="bob"):
 
 # what who may push sees, the id that he made, and writes; what who may take adds to it when he pushes what he is handed
 SEEN = sorted(["id", "state", "priority", "run_at", "headers", "payload", "pushed_at", "expires_at", "max_attempts", "key", "group",
-               "batch", "version", "behind"])
+               "batch", "version", "behind", "due"])
 HANDED = ["attempt", "lease_until", "proxy", "taken_at", "token", "worker"]
 
 

@@ -34,7 +34,7 @@ def test_work_and_done(q):
 def test_a_lease_that_ends_meanwhile(q):
     """The work is taken back with it."""
     q.rows("""CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
-        INSERT INTO h.t VALUES (1); UPDATE queue.q_q SET lease_until = now() - interval '1 s'; RETURN NULL; END$$""")
+        INSERT INTO h.t VALUES (1); UPDATE queue.q_q SET lease_until = now() - interval '1 s', due = now() - interval '1 s'; RETURN NULL; END$$""")
     q.push("q", "1")
     (job,) = q.take("q")
     q.fails("QB001", RUN, job["token"], "public")
@@ -490,7 +490,7 @@ def test_a_batch_is_whole_or_not_at_all(q):
     q.fails("QB002", BATCH, tokens)
     # lost while another one of them runs
     q.rows("""CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
-        UPDATE queue.q_q AS j SET lease_until = now() - interval '1 s' WHERE j.payload = '0'; INSERT INTO h.t VALUES (1); RETURN NULL; END$$""")
+        UPDATE queue.q_q AS j SET lease_until = now() - interval '1 s', due = now() - interval '1 s' WHERE j.payload = '0'; INSERT INTO h.t VALUES (1); RETURN NULL; END$$""")
     q.fails("QB001", BATCH, [tokens[0], tokens[2]])
     q.rows("CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN SET LOCAL ROLE bob; RETURN NULL; END$$")
     q.connect("postgres").rows("GRANT bob TO app")

@@ -514,3 +514,20 @@ def test_what_is_due_is_looked_for_from_a_time_on(db):
     db.rows("UPDATE queue.q_q SET expires_at = run_at")
     assert db.value("SELECT queue._expire(c, 10, '2001-01-01') FROM queue.queues AS c") == 1
     assert db.job("q", 1) is not None and db.job("q", 2) is None
+
+
+@pytest.mark.parametrize("what, left", [
+    ("state = 'ready'", None), ("state = 'dead', ended_at = now()", None), ("state = 'blocked'", None),
+    ("state = 'later', run_at = '2100-01-01'", "2100-01-01"), ("state = 'leased', lease_until = '2100-01-01'", "2100-01-01"),
+    ("state = 'ready', expires_at = '2100-01-01'", "2100-01-01")])
+def test_a_due_that_is_not_so(db, what, left):
+    """As who may push could write it: looked at once, and not by each take from then on."""
+    db.create("q")
+    db.rows("DO $$ DECLARE c text; BEGIN FOR c IN SELECT conname FROM pg_constraint WHERE conrelid = 'queue.q_q'::regclass AND contype = 'c' LOOP"
+            " EXECUTE format('ALTER TABLE queue.q_q DROP CONSTRAINT %I', c); END LOOP; END $$")
+    db.push("q", "1", "2")
+    db.rows("SELECT queue.release(token) FROM queue.take('q')")
+    db.rows('WITH j AS (SELECT) UPDATE queue."q_q" SET due = now() - interval \'1 min\', %s WHERE id = 2' % what)
+    assert [job["id"] for job in db.take("q")] == [1]
+    assert db.value("SELECT due FROM queue.q_q WHERE id = 2") == (None if left is None else db.value("SELECT %s::timestamptz", left))
+    assert db.value("SELECT state FROM queue.q_q WHERE id = 2") == what.split("'")[1]

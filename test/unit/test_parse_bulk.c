@@ -43,10 +43,18 @@ static const struct {
 	{"QUEUE PUSH q VALUES (1), (2)", "INSERT INTO queue.\"q_q\"(payload) " PUSH_1
 					 "VALUES (1), (2)\n) AS push(payload)" CHECK("NULL")},
 	{"QUEUE PUSH q (\"at\", Payload) SELECT $2, $1",
-		"INSERT INTO queue.\"q_q\"(state, run_at, payload) SELECT queue._bulk_state(job.start),"
-		" job.start, job.payload FROM (SELECT queue._bulk_start(push.run_at::pg_catalog.timestamptz)"
-		" AS start, " PAYLOAD
-		" FROM (SELECT $2, $1\n) AS push(run_at, payload)" CHECK("NULL, NULL")},
+		"INSERT INTO queue.\"q_q\"(state, run_at, payload, due) SELECT made.*, queue._due("
+		"made.state, NULL, made.run_at, NULL) FROM (SELECT queue._bulk_state(job.start) AS state,"
+		" job.start AS run_at, job.payload FROM (SELECT queue._bulk_start("
+		"push.run_at::pg_catalog.timestamptz) AS start, " PAYLOAD
+		" FROM (SELECT $2, $1\n) AS push(run_at, payload)" CHECK("NULL, NULL") ") AS made"},
+	{"QUEUE PUSH q (payload, expires) SELECT 1, '1s'",
+		"INSERT INTO queue.\"q_q\"(payload, expires_at, due) SELECT made.*, queue._due('ready', NULL,"
+		" NULL, made.expires_at) FROM (SELECT job.payload, queue._bulk_expires(NULL, job.expires)"
+		" AS expires_at FROM (SELECT " PAYLOAD
+		", push.expires::pg_catalog.interval AS expires"
+		" FROM (SELECT 1, '1s'\n) AS push(payload, expires)" CHECK(
+			"NULL, NULL") ") AS made"},
 	{"QUEUE PUSH \"Q\" (key, payload, \"group\") ON DUPLICATE Replace SELECT 1, 2, 3",
 		"INSERT INTO queue.\"b_Q\"(key_replace, payload, \"group\") SELECT push.key::pg_catalog.text, "
 		"push.payload::pg_catalog.text::pg_catalog.jsonb, push.\"group\"::pg_catalog.text FROM ("

@@ -123,7 +123,7 @@ def test_ended_elsewhere(qbouncer, db, direct):
         assert answer(wires[1]) == ("done", "2")
         assert len(q.rows("QUEUE POP mail")) == 1
         assert answer(wires[2]) == ("done", None)
-        direct.execute("UPDATE queue.q_mail SET expires_at = now() - interval '1 s'")
+        direct.execute("UPDATE queue.q_mail SET expires_at = now() - interval '1 s', due = now() - interval '1 s'")
         assert answer(wires[3]) == ("expired", None)
         for w in wires:
             w.close()

@@ -397,7 +397,7 @@ def test_what_a_key_that_has_expired_sets_free_goes_first(hand, direct):
     direct.execute("SELECT queue.pause('mail')")
     first, second = hand.wait(), hand.wait()
     hand.alone()
-    direct.execute("UPDATE queue.q_mail SET state = 'later', expires_at = now(), run_at = now() + '1 h' WHERE key = 'k'")
+    direct.execute("UPDATE queue.q_mail SET state = 'later', expires_at = now(), due = now(), run_at = now() + '1 h' WHERE key = 'k'")
     direct.execute("UPDATE queue.queues SET paused = false")
     tag(hand.q, "QUEUE PUSH mail '3' KEY 'k'")
     assert (woken(first)["payload"], woken(second)["payload"]) == ("2", "3")

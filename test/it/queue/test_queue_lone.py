@@ -139,7 +139,7 @@ def test_errors_are_those_of_the_functions(warm):
     gone = take_one(w)
     w.direct.execute("DELETE FROM queue.q_mail")
     late = take_one(w)
-    w.direct.execute("UPDATE queue.q_mail SET lease_until = now() - interval '1 s'")
+    w.direct.execute("UPDATE queue.q_mail SET lease_until = now() - interval '1 s', due = now() - interval '1 s'")
     for sql in ("QUEUE PUSH mail '{'", "QUEUE DONE '%s'" % gone,
                 "QUEUE DONE '%s'" % late, "QUEUE DONE '%s-x'" % late.rpartition("-")[0], "QUEUE TAKE mail LEASE '-1 s'"):
         got, wanted = error(w.c, sql), error(cold, sql)

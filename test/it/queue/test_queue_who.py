@@ -95,7 +95,7 @@ def test_a_lease_that_is_another_now(qproxy, db, q):
     """What was taken over is not shown with the connection that had it before."""
     tag(q, "QUEUE PUSH mail '1'")
     token = take(q)["token"]
-    q.rows("UPDATE queue.q_mail SET lease_until = now() - interval '1 s', token = token")
+    q.rows("UPDATE queue.q_mail SET lease_until = now() - interval '1 s', due = now() - interval '1 s', token = token")
     with qproxy.wire(db, user="app") as w:
         again = w.rows("SELECT * FROM queue.take('mail', worker => 'direct')")
         assert again[0]["token"] != token

@@ -179,7 +179,7 @@ def test_maintenance(qbouncer, cluster):
         tag(c, "QUEUE PUSH mail '2' GROUP 'g'")
         wait_behind(other)
         listener = Listener(conn)
-        conn.execute("UPDATE queue.q_mail SET expires_at = now() - interval '1 s' WHERE id = 1")
+        conn.execute("UPDATE queue.q_mail SET expires_at = now() - interval '1 s', due = now() - interval '1 s' WHERE id = 1")
         assert woken(other)["payload"] == "2"
         assert listener.heard() == []
 
