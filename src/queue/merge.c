@@ -484,6 +484,28 @@ static void fail_all(struct group *g)
 	g->held--;
 }
 
+/* What gathers is sent with a newer snapshot, so it would find what those have just missed who came before. */
+static void go_before_others(struct batch *b)
+{
+	struct group *g = b->group;
+	const struct merge_item *behind = g->waiting;
+	struct merge_item *i, *before;
+
+	if (behind == NULL || g->pieces != NULL)
+		return;
+	for (i = b->items->prev; i != NULL; i = before) {
+		before = i != b->items ? i->prev : NULL;
+		if (i->got > 0 || i->dropped || i->ops != behind->ops || i->ops->asks_on == NULL ||
+			!i->ops->asks_on(i->arg, behind->arg))
+			continue;
+		DL_DELETE(b->items, i);
+		b->n_items--;
+		i->batch = NULL;
+		i->told = false;
+		DL_PREPEND(g->waiting, i);
+	}
+}
+
 /* The next batch is sent before the answers of this one are written. */
 static void on_done(void *arg, const struct pg_error *err)
 {
@@ -508,6 +530,8 @@ static void on_done(void *arg, const struct pg_error *err)
 	else
 		g->under_way--;
 	g->held++;
+	if (!again && err == NULL)
+		go_before_others(b);
 	while ((g->pieces != NULL || g->waiting != NULL) && may_run(g))
 		if (!run(g)) {
 			fail_all(g);

@@ -34,6 +34,9 @@ struct merge_ops {
 	void (*common)(void *arg, const uint8_t *body, size_t len, int first);
 	/* The batch failed after rows had come, and is sent again in pieces: forget them. */
 	void (*again)(void *arg);
+	/* It was given nothing, and this one of its kind is the first that gathers behind it: is it to ask with
+	 * that, before it, in place of ending? Or NULL. */
+	bool (*asks_on)(void *arg, const void *behind);
 	/* Before the end, which is an error of the connection. Or NULL. */
 	void (*lost)(void *arg, const struct merge_lost *lost);
 	/* The end; the item is gone afterwards. err NULL: success. */

@@ -640,6 +640,31 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 	}
 }
 
+/* Both wait, and were woken for the same: who came first is not passed over because he has asked first. */
+static bool asks_on(void *arg, const void *behind)
+{
+	struct waiter *w = arg;
+	const struct waiter *other = behind;
+	struct member *m = w->members;
+
+	CHECK_WAITER(w);
+	CHECK_WAITER(other);
+	if (m == NULL || other->members == NULL || w->taker == NULL || w->args.n_queues != 1 ||
+		w->args.where != NULL || w->over != OVER_NOT || w->alone ||
+		park_must_leave(w->taker) || !goes_before(w, other))
+		return false;
+	/* the credit that a later wake has kept for it (waitq.c) */
+	if (m->gen != m->waitq->gen && m->waitq->credits > 0 && --m->waitq->credits == 0)
+		m->waitq->event_at = 0;
+	m->gen = m->waitq->gen;
+	m->waitq->n.fetches++;
+	w->db->fetches++;
+	w->wakes = w->db->wakes;
+	w->n_taken = 0;
+	w->due_ms = DUE_UNKNOWN;
+	return true;
+}
+
 /* Those whose jobs were not among what was pushed wait on, where they were. */
 static void waiter_handed(struct waiter *w, bool ok)
 {
@@ -679,6 +704,7 @@ const struct waiter_ops waiter_ops = {.ask = fetch_start,
 	.fetch = {.row = taken_row,
 		.common = common_row,
 		.again = asks_again,
+		.asks_on = asks_on,
 		.lost = waiter_lost,
 		.done = waiter_asked}};
 

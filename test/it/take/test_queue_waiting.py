@@ -603,3 +603,22 @@ def test_waiters_do_not_block_the_pool(qbouncer, db):
         assert c.rows("QUEUE TAKE mail") == []
         tag(c, "COMMIT")
         assert woken(waiters[0])["payload"] == "1"
+
+
+def test_order_behind_a_look_in_vain(qproxy, db, q):
+    """What is held back wakes both: the first one asks, the second one gathers behind it, and jobs come in between."""
+    with qproxy.wire(db) as first, qproxy.wire(db) as second:
+        tag(q, "QUEUE CREATE never")
+        tag(q, "QUEUE PUSH never '1'")
+        (job,) = [r["job"] for r in q.rows("QUEUE PEEK never")]
+        for _ in range(20):
+            for w in first, second:
+                w.query("QUEUE TAKE mail WAIT '1 min'")
+                parked(w)
+            for _ in range(3):
+                tag(q, "QUEUE PUSH mail '0', '0' AFTER '%s'" % job)
+            tag(q, "QUEUE PUSH mail '1', '2'")
+            taken = [woken(w) for w in (first, second)]
+            assert [t["payload"] for t in taken] == ["1", "2"]
+            for w, t in zip((first, second), taken):
+                tag(w, "QUEUE DONE '%s'" % t["token"])
