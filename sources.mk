@@ -1137,6 +1137,7 @@ qb_dialogues = \
 	test/scenario/take/delayed_job.dlg \
 	test/scenario/take/goodbye_while_waiting.dlg \
 	test/scenario/take/heartbeat.dlg \
+	test/scenario/take/heartbeats.dlg \
 	test/scenario/take/input_behind_wait.dlg \
 	test/scenario/take/no_sync_yet.dlg \
 	test/scenario/take/pop.dlg \

@@ -15,6 +15,10 @@
 
 #define FIRST_ANSWER USEC_SEC
 
+/* Signs of life that are due within a hundredth of their period go out together: of thousands who
+ * wait each would be a turn of the loop, on a processor that has gone to sleep. */
+#define BEATS_TOGETHER 100
+
 static struct {
 	struct heap deadlines;
 	struct park *parked;
@@ -235,14 +239,19 @@ static void expire(usec_t now)
 	}
 }
 
+static usec_t next_beat(usec_t period)
+{
+	return period > 0 && parks.parked != NULL ? parks.parked->beaten + period : USEC_NEVER;
+}
+
 static usec_t beat(usec_t now)
 {
-	usec_t period = conf_current()->p.queue_heartbeat;
+	usec_t period = conf_current()->p.queue_heartbeat, until = now + period / BEATS_TOGETHER;
 	struct park *p;
 
-	if (period == 0)
-		return USEC_NEVER;
-	while ((p = parks.parked) != NULL && p->beaten + period <= now) {
+	if (next_beat(period) > now)
+		return next_beat(period);
+	while ((p = parks.parked) != NULL && p->beaten + period <= until) {
 		struct taker *t = p->kind->taker(p);
 
 		DL_DELETE(parks.parked, p);
@@ -251,7 +260,7 @@ static usec_t beat(usec_t now)
 		if (t->ops->heartbeat != NULL)
 			t->ops->heartbeat(t);
 	}
-	return parks.parked != NULL ? parks.parked->beaten + period : USEC_NEVER;
+	return next_beat(period);
 }
 
 static usec_t on_tick(void *arg, usec_t now)
