@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "wire/error.h"
 
+struct wire_col;
 struct wire_msg;
 
 /* Type OIDs of pg_type that we name in RowDescription. */
@@ -79,6 +80,9 @@ void build_row_text(struct buf *b, const char *s); /* NULL pointer: SQL NULL */
 void build_row_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void build_row_value(struct buf *b, const void *p, int32_t len); /* len -1: SQL NULL */
 void build_row_end(struct buf *b, size_t start);
+/* A whole row of columns as they were read; and the first ones of a row, whose body they were read from. */
+void build_row(struct buf *b, const struct wire_col *cols, int n);
+void build_row_first(struct buf *b, const uint8_t *body, const struct wire_col *cols, int n);
 void build_auth(struct buf *b, int32_t code, const void *data, size_t len); /* 'R' */
 void build_key_data(struct buf *b, int32_t pid, const void *key, size_t key_len);
 /* newest_minor: 0 for 3.0; what is sent is the whole version number, as Postgres does */

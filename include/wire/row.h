@@ -23,6 +23,7 @@ int wire_row_begin(struct wire_row *r, const uint8_t *body, size_t len); /* how 
 /* The same of n values without their count: the elements of an array. */
 void wire_row_values(struct wire_row *r, const uint8_t *values, size_t len, int n);
 struct wire_col wire_row_next(struct wire_row *r);
+void wire_row_skip(struct wire_row *r, int n); /* the same as so many times, but of what is there nothing is told */
 /* true when nothing failed, and all columns and bytes were taken */
 MUST_CHECK bool wire_row_done(const struct wire_row *r);
 
@@ -30,6 +31,8 @@ MUST_CHECK bool wire_row_done(const struct wire_row *r);
 MUST_CHECK bool wire_row_read(const uint8_t *body, size_t len, struct wire_col *cols, int n);
 /* The first n; what is behind them is left alone. false: there are fewer. */
 MUST_CHECK bool wire_row_read_first(const uint8_t *body, size_t len, struct wire_col *cols, int n);
+/* So many columns in a row: their lengths and their bytes. */
+size_t wire_row_size(const struct wire_col *cols, int n);
 /* The value of a row of one column; NULL also when it is none. */
 struct wire_col wire_row_value(const uint8_t *body, size_t len);
 /* Its first column is there and NULL. */

@@ -224,7 +224,6 @@ static void batch_row(struct awaited_by *one, const uint8_t *body, size_t len)
 	struct wire_col cols[BATCH_COLUMNS];
 	struct buf *b = &one->row;
 	char number[TOKEN_MAX - 1];
-	size_t row;
 
 	if (!wire_row_read(body, len, cols, BATCH_COLUMNS) ||
 		!wire_col_copy(&cols[BATCH_number], number, sizeof(number))) {
@@ -234,10 +233,7 @@ static void batch_row(struct awaited_by *one, const uint8_t *body, size_t len)
 	snprintf(one->ref, sizeof(one->ref), "%s-", number);
 	if (!is_true(&cols[BATCH_ended]) && one->w->park.wait > 0)
 		return;
-	row = build_row_begin(b, BATCH_COLUMNS - 1);
-	for (int i = 1; i < BATCH_COLUMNS; i++)
-		build_row_value(b, cols[i].data, cols[i].len);
-	build_row_end(b, row);
+	build_row(b, cols + 1, BATCH_COLUMNS - 1);
 	one->w->n_ended++;
 }
 

@@ -174,8 +174,7 @@ static struct event event_read(const uint8_t *body, size_t len, int behind)
 	int n = wire_row_begin(&row, body, len);
 	int64_t priority;
 
-	for (int i = 0; i < n - behind - 3; i++)
-		(void)wire_row_next(&row);
+	wire_row_skip(&row, n - behind - 3);
 	for (int i = 0; i < 3 && i < n - behind; i++) {
 		last[0] = last[1];
 		last[1] = last[2];

@@ -106,24 +106,17 @@ static void get_looked(struct waiter *w, const struct wire_col *ours)
 	w->look_again = (seen & (2 | 4)) != 0;
 }
 
-#define ROW_HEAD 8 /* of the message, at the most */
+#define ROW_HEAD 7 /* of the message: its type, its length, how many columns */
 
-/* The row without our columns. len: of all. */
-static void keep_row(struct waiter *w, struct taken *t, const struct wire_col *cols, size_t len)
+/* The row without our columns. */
+static void keep_row(
+	struct waiter *w, struct taken *t, const struct wire_col *cols, const uint8_t *body)
 {
 	struct buf *b = &w->answer.rows;
-	size_t row;
 
-	buf_reserve(b, len + ROW_HEAD);
-	row = build_row_begin(b, w->n_columns);
-
-	for (int i = 0; i < w->n_columns; i++) {
-		if (i == TAKEN_key)
-			t->key_at = b->len + 4;
-		build_row_value(b, cols[i].data, cols[i].len);
-	}
+	t->key_at = b->len + ROW_HEAD + wire_row_size(cols, TAKEN_key) + 4;
 	t->key_len = cols[TAKEN_key].len;
-	build_row_end(b, row);
+	build_row_first(b, body, cols, w->n_columns);
 	w->answer.n_rows++;
 }
 
@@ -163,5 +156,5 @@ void taken_row(void *arg, const uint8_t *body, size_t len)
 	get_due(w, &cols[w->n_columns + HIDDEN_due_ms]);
 	t->lease_ms = w->due_ms > 0 ? w->due_ms : 0;
 	t->waited = waited_us(cols, w->formats, w->n_formats);
-	keep_row(w, t, cols, len);
+	keep_row(w, t, cols, body);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "wire/msg.h"
+#include "wire/row.h"
 
 #define CANCEL_CODE ((int32_t)(1234u << 16 | 5678u))
 #define SSL_CODE    ((int32_t)(1234u << 16 | 5679u))
@@ -301,6 +302,35 @@ void build_row_printf(struct buf *b, const char *fmt, ...)
 void build_row_end(struct buf *b, size_t start)
 {
 	build_end(b, start);
+}
+
+void build_row(struct buf *b, const struct wire_col *cols, int n)
+{
+	size_t start = build_row_begin(b, n), size = wire_row_size(cols, n);
+	uint8_t *at;
+
+	buf_reserve(b, size);
+	if (!buf_failed(b)) {
+		at = b->data + b->len;
+		for (int i = 0; i < n; i++) {
+			build_store_i32(at, cols[i].len);
+			at += sizeof(cols[i].len);
+			if (cols[i].len > 0) {
+				memcpy(at, cols[i].data, (size_t)cols[i].len);
+				at += cols[i].len;
+			}
+		}
+		b->len += size;
+	}
+	build_row_end(b, start);
+}
+
+void build_row_first(struct buf *b, const uint8_t *body, const struct wire_col *cols, int n)
+{
+	size_t start = build_row_begin(b, n);
+
+	buf_put(b, body + 2, wire_row_size(cols, n));
+	build_row_end(b, start);
 }
 
 void build_auth(struct buf *b, int32_t code, const void *data, size_t len)

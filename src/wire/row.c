@@ -28,7 +28,7 @@ void wire_row_values(struct wire_row *r, const uint8_t *values, size_t len, int 
 	r->end = len > 0 ? values + len : values;
 }
 
-struct wire_col wire_row_next(struct wire_row *r)
+static inline struct wire_col next(struct wire_row *r)
 {
 	struct wire_col c = {.len = -1};
 	size_t here = r->failed || r->left <= 0 ? 0 : (size_t)(r->end - r->pos);
@@ -47,6 +47,29 @@ struct wire_col wire_row_next(struct wire_row *r)
 	return c;
 }
 
+struct wire_col wire_row_next(struct wire_row *r)
+{
+	return next(r);
+}
+
+void wire_row_skip(struct wire_row *r, int n)
+{
+	const uint8_t *pos = r->pos;
+	int left = r->left;
+
+	for (; n > 0 && !r->failed; n--, left--) {
+		size_t here = (size_t)(r->end - pos);
+		int32_t len = left > 0 && here >= 4 ? get_i32(pos) : 0;
+		size_t size = len > 0 ? 4 + (size_t)len : 4;
+
+		r->failed = left <= 0 || here < size;
+		if (!r->failed)
+			pos += size;
+	}
+	r->pos = pos;
+	r->left = left;
+}
+
 bool wire_row_done(const struct wire_row *r)
 {
 	return !r->failed && r->left == 0 && r->pos == r->end;
@@ -59,7 +82,7 @@ bool wire_row_read(const uint8_t *body, size_t len, struct wire_col *cols, int n
 	if (wire_row_begin(&r, body, len) != n)
 		return false;
 	for (int i = 0; i < n; i++)
-		cols[i] = wire_row_next(&r);
+		cols[i] = next(&r);
 	return wire_row_done(&r);
 }
 
@@ -70,8 +93,17 @@ bool wire_row_read_first(const uint8_t *body, size_t len, struct wire_col *cols,
 	if (wire_row_begin(&r, body, len) < n)
 		return false;
 	for (int i = 0; i < n; i++)
-		cols[i] = wire_row_next(&r);
+		cols[i] = next(&r);
 	return !r.failed;
+}
+
+size_t wire_row_size(const struct wire_col *cols, int n)
+{
+	size_t size = 0;
+
+	for (int i = 0; i < n; i++)
+		size += sizeof(cols[i].len) + (cols[i].len > 0 ? (size_t)cols[i].len : 0);
+	return size;
 }
 
 struct wire_col wire_row_value(const uint8_t *body, size_t len)

@@ -42,6 +42,59 @@ static void test_columns(void **state)
 	assert_true(r.failed);
 }
 
+static void test_written_again(void **state)
+{
+	struct wire_col c[COLUMNS];
+	struct buf all = BUF_INIT, first = BUF_INIT, none = BUF_INIT;
+
+	(void)state;
+	assert_true(wire_row_read(body, BODY, c, COLUMNS));
+	assert_int_equal(wire_row_size(c, COLUMNS), BODY - 2);
+	build_row(&all, c, COLUMNS);
+	build_row_first(&first, body, c, COLUMNS);
+	assert_int_equal(all.len, 1 + 4 + BODY);
+	assert_memory_equal(all.data, "D\0\0\0\34", 5);
+	assert_memory_equal(all.data + 5, body, BODY);
+	assert_int_equal(first.len, all.len);
+	assert_memory_equal(first.data, all.data, all.len);
+	buf_reset(&first);
+	build_row_first(&first, body, c, 2);
+	assert_int_equal(first.len, 19);
+	assert_memory_equal(first.data, "D\0\0\0\22\0\2\0\0\0\4mail\xff\xff\xff\xff", 19);
+	build_row(&none, c, 0);
+	assert_int_equal(none.len, 7);
+	buf_free(&all);
+	buf_free(&first);
+	buf_free(&none);
+}
+
+static void test_skipped(void **state)
+{
+	struct wire_row r;
+
+	(void)state;
+	for (int n = -1; n <= COLUMNS; n++) {
+		wire_row_begin(&r, body, BODY);
+		wire_row_skip(&r, n);
+		assert_int_equal(r.left, n > 0 ? COLUMNS - n : COLUMNS);
+		assert_int_equal(wire_row_done(&r), n == COLUMNS);
+	}
+	wire_row_begin(&r, body, BODY);
+	wire_row_skip(&r, 3);
+	assert_int_equal(wire_row_next(&r).len, 2);
+	for (size_t len = 0; len < BODY; len++) {
+		wire_row_begin(&r, body, len);
+		wire_row_skip(&r, COLUMNS);
+		assert_true(r.failed);
+	}
+	wire_row_begin(&r, body, BODY);
+	wire_row_skip(&r, COLUMNS + 1);
+	assert_true(r.failed);
+	wire_row_begin(&r, (const uint8_t *)"\0\1\x7f\xff\xff\xffx", 7);
+	wire_row_skip(&r, 1);
+	assert_true(r.failed);
+}
+
 static void test_of_another_number(void **state)
 {
 	struct wire_col c[COLUMNS + 1];
@@ -136,6 +189,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_written_again),
+		cmocka_unit_test(test_skipped),
 		cmocka_unit_test(test_of_another_number),
 		cmocka_unit_test(test_cut_anywhere),
 		cmocka_unit_test(test_one_value),
