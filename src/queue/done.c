@@ -20,12 +20,22 @@ static struct {
 	unsigned next;
 } dones;
 
-bool done_known(const char *token)
+/* hash: of the token, which is wanted again for adding it. */
+static struct done *find(const char *token, unsigned *hash)
 {
+	size_t len = strlen(token);
 	struct done *d;
 
-	HASH_FIND_STR(dones.table, token, d);
-	return d != NULL;
+	HASH_VALUE(token, len, *hash);
+	HASH_FIND_BYHASHVALUE(hh, dones.table, token, len, *hash, d);
+	return d;
+}
+
+bool done_known(const char *token)
+{
+	unsigned hash;
+
+	return find(token, &hash) != NULL;
 }
 
 static void done_free(struct done **p)
@@ -37,20 +47,32 @@ static void done_free(struct done **p)
 	*p = NULL;
 }
 
-/* The oldest is forgotten. Without memory a repeated DONE is QB001: safe. */
+/* The oldest is forgotten, and its memory is what the next one has. */
+static struct done *done_new(void)
+{
+	struct done *d = dones.ring[dones.next];
+
+	if (d == NULL)
+		return mem_alloc(sizeof(*d));
+	HASH_DEL(dones.table, d);
+	dones.ring[dones.next] = NULL;
+	return d;
+}
+
+/* Without memory a repeated DONE is QB001: safe. */
 void done_remember(const char *token)
 {
 	struct done *d;
+	unsigned hash;
 
-	if (done_known(token) || (d = mem_zalloc(sizeof(*d))) == NULL)
+	if (find(token, &hash) != NULL || (d = done_new()) == NULL)
 		return;
 	util_strlcpy(d->token, token, sizeof(d->token));
-	HASH_ADD_STR(dones.table, token, d);
+	HASH_ADD_KEYPTR_BYHASHVALUE(hh, dones.table, d->token, strlen(d->token), hash, d);
 	if (d->hh.tbl == NULL) {
 		mem_free(d);
 		return;
 	}
-	done_free(&dones.ring[dones.next]);
 	dones.ring[dones.next] = d;
 	dones.next = (dones.next + 1) % DONE_MAX;
 }
