@@ -1158,6 +1158,9 @@ qb_dialogues = \
 	test/scenario/take/stream_shutdown.dlg \
 	test/scenario/take/stream_stops.dlg \
 	test/scenario/take/stream_unread.dlg \
+	test/scenario/take/stream_unread_lanes.dlg \
+	test/scenario/take/stream_unread_many.dlg \
+	test/scenario/take/stream_unread_minute.dlg \
 	test/scenario/take/stream_waits_for_more.dlg \
 	test/scenario/take/take_cancelled.dlg \
 	test/scenario/take/take_dies_with_rows.dlg \

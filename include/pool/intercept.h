@@ -44,9 +44,9 @@ void *client_slot(const struct client *c); /* the claimant's own data of this cl
 void client_slot_set(struct client *c, void *data);
 /* Is its socket still connected, as far as the kernel knows now? */
 bool client_is_alive(const struct client *c);
-/* Where the output for it ends now, and whether the kernel has taken all up to there. */
+/* Where the output for it ends now, and up to where the kernel has taken it. */
 uint64_t client_output_end(const struct client *c);
-bool client_has_sent(const struct client *c, uint64_t end);
+uint64_t client_sent(const struct client *c);
 /* statement_timeout as it was given at start-up, in microseconds; 0: none. */
 usec_t client_statement_timeout(const struct client *c);
 /* Console: may it run all commands (admin_users), or only look (stats_users)? */

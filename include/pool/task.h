@@ -129,6 +129,8 @@ void task_cancel(struct task *t);
 /* In row(), or after it: who gets the rows has enough of them for now, and its server is not read. Or it goes on. Either
  * says that the server has answered. */
 void task_rest(struct task *t, bool rests);
+/* At most half of queue_pool_size do, but one may: the others are for who reads. */
+MUST_CHECK bool task_may_rest(const struct task *t);
 /* Of one that was sent: its server does not answer, not even to that. The connection is closed, and its end is told. */
 void task_abandon(struct task *t);
 /* For done(): the process that was carrying it out when its connection was lost, so that its outcome is not known. 0: the

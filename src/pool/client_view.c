@@ -86,9 +86,9 @@ uint64_t client_output_end(const struct client *c)
 	return c->conn != NULL ? conn_output_end(c->conn) : UINT64_MAX;
 }
 
-bool client_has_sent(const struct client *c, uint64_t end)
+uint64_t client_sent(const struct client *c)
 {
-	return end <= (c->conn != NULL ? conn_sent(c->conn) : c->sent);
+	return c->conn != NULL ? conn_sent(c->conn) : c->sent;
 }
 
 static const struct {

@@ -75,6 +75,11 @@ static enum part_taken part(struct taker *t, struct answer *a)
 	return client_answer_part(of_taker(t)->client, a);
 }
 
+static uint64_t sent(const struct taker *t)
+{
+	return client_sent(of_taker(t)->client);
+}
+
 static void fail(struct taker *t, const struct pg_error *err)
 {
 	client_fail(of_taker(t)->client, err);
@@ -117,6 +122,7 @@ static const struct taker_ops ops = {.kind = "client",
 	.deliver = deliver,
 	.answer = answer,
 	.part = part,
+	.sent = sent,
 	.fail = fail,
 	.send_away = send_away,
 	.leased = leased,

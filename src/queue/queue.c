@@ -402,7 +402,7 @@ static void client_ended(struct client *c, enum client_end how)
 	deferred_end(qc);
 	park_taker_ended(&qc->taker);
 	engine_taker_ended(&qc->taker);
-	lease_taker_ended(&qc->taker, how == CLIENT_END_BROKEN, client_has_sent(c, qc->answer_end));
+	lease_taker_ended(&qc->taker, how == CLIENT_END_BROKEN, qc->answer_end <= client_sent(c));
 	lease_free_all(&qc->taker);
 	wakes_drop(&qc->taker);
 	INVARIANT(qc->deferred == NULL, "a client leaves and waits on");

@@ -8,7 +8,7 @@
  * times before it gets something, and pauses when it has looked in vain, twice as long each time.
  *
  * A large delivery is shown to its client while it comes: until its end it is nobody's, and an error may take its place.
- * While the client does not read it the server is not read (rest()), for as long as its lease would last.
+ * While the client does not read it the server is not read (rest()), for a minute, and while its lease would last.
  *
  * Every wait ends through leave() (park.h). Entry points: stream_*.
  */
@@ -32,8 +32,10 @@
 #include "types.h"
 #include "wakes.h"
 
-#define PART_SIZE     (16 * 1024) /* bytes of rows that do not wait for those behind them */
-#define PART_OF_WHERE (1024 * 1024)
+#define PART_SIZE      (16 * 1024) /* bytes of rows that do not wait for those behind them */
+#define PART_OF_WHERE  (1024 * 1024)
+#define UNREAD_LONGEST (60 * USEC_SEC)
+#define BESIDE_SLOW    1000 /* ms: a lane that is not free may be that of who reads slowly */
 
 struct failure {
 	struct pg_error err;
@@ -175,15 +177,24 @@ static void note_nothing(struct reader *w, const struct wire_col *cols)
 	w->out = true;
 }
 
-/* It holds a connection of the engine, and its subscription, and ends with its lease at the latest. Without memory for
- * that it goes on. */
+/* It holds a connection of the engine, its subscription and a snapshot: it ends with its lease, and sooner when nothing is
+ * read for UNREAD_LONGEST. If too many rest already it goes on, and is kept here; so it is without memory. */
+static bool rests_on(struct reader *w)
+{
+	usec_t at = loop_now() + UNREAD_LONGEST;
+
+	w->sent = w->taker->ops->sent(w->taker);
+	return park_again_at(&w->park, at < w->until ? at : w->until);
+}
+
 static void rest(struct reader *w)
 {
 	INVARIANT(w->task != NULL && w->taker != NULL, "nobody reads what nobody sends");
-	if (!park_again_at(&w->park, w->until))
+	if (!task_may_rest(w->task) || !rests_on(w))
 		return;
 	w->shown = SHOWN_UNREAD;
 	task_rest(w->task, true);
+	reader_is_slow(w);
 }
 
 static void goes_on(struct park *p)
@@ -317,6 +328,8 @@ static void wait_on(struct reader *w)
 	usec_t counted, due;
 
 	note_waiting(w);
+	if (w->due_ms > 0 && w->due_ms < BESIDE_SLOW && w->wish->sub->slow > 0)
+		w->due_ms = BESIDE_SLOW;
 	due = w->due_ms > 0 ? loop_now() + (usec_t)w->due_ms * USEC_MSEC : USEC_NEVER;
 	if (w->due_ms < 0 && !w->expired && !park_must_leave(w->taker)) {
 		ask(w); /* what there was did not fit, and there is more */
@@ -584,13 +597,17 @@ static struct taker *taker_of(const struct park *p)
 
 static void fail_unread(struct reader *w)
 {
+	bool lease = loop_now() >= w->until;
 	struct pg_error err;
 
-	pg_error_set(&err, "57014", "the lease of a delivery was over before it was read");
+	pg_error_set(&err, "57014",
+		lease ? "the lease of a delivery was over before it was read"
+		      : "nothing of a delivery was read for a minute");
 	pg_error_detail(
 		&err, "While rows are not read their connection to the server is not free.");
 	pg_error_hint(&err,
-		"Its events are delivered again. Read the answer to its end before working on it, or TAKE with a lower LIMIT or a longer LEASE.");
+		"Its events are delivered again. Read the answer to its end before working on it, or TAKE with a lower LIMIT%s.",
+		lease ? " or a longer LEASE" : "");
 	park_fail(&w->park, &err);
 }
 
@@ -602,7 +619,9 @@ static bool is_over(struct park *p)
 	struct pg_error err;
 
 	if (w->shown == SHOWN_UNREAD) {
-		fail_unread(w);
+		if (loop_now() >= w->until || w->taker->ops->sent(w->taker) == w->sent ||
+			!rests_on(w))
+			fail_unread(w);
 		return false;
 	}
 	w->expired = true;

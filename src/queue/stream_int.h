@@ -31,6 +31,7 @@ struct subscribed {
 	struct reader *asks;   /* by whose turn it is; or NULL */
 	struct heap_node look; /* something is due, or just to be sure */
 	bool looks;            /* at that time */
+	unsigned slow;         /* so many have a delivery that they have not read to its end */
 	usec_t rests;          /* until then the last delivery had all, but what was counted since; 0 */
 	struct patience rest;
 	char *within; /* of that one, owned */
@@ -69,8 +70,10 @@ struct reader {
 	uint8_t tries; /* how often it was sent again for other payloads */
 	uint8_t repeats; /* and, since its last look, because others' transactions were in its way */
 	bool expired;
+	bool slow;     /* its delivery was not read as fast as it came */
 	uint8_t shown; /* enum shown */
 	usec_t heard; /* when the last row has come */
+	uint64_t sent; /* SHOWN_UNREAD: so much the client had read when it was last looked at */
 	/* of an answer without a delivery; 0: not told; -1: there is more to look at; below: in the next lane, see
 	 * note_waiting() */
 	int64_t due_ms;
@@ -96,6 +99,7 @@ void subscribed_free(void);
 MUST_CHECK bool reader_enlist(struct reader *w); /* false: memory */
 void reader_unlist(struct reader *w);
 void reader_asked(struct reader *w); /* in vain */
+void reader_is_slow(struct reader *w);
 /* Those who wait for it look then, if not before. */
 void subscribed_look_at(struct subscribed *s, usec_t when);
 /* The delivery that has come was all that there is. */

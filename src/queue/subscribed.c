@@ -3,6 +3,8 @@
  * leaves the next one: a push wakes as many as get something. Of those who wish something else (LAG, MIN, WHERE) another one
  * asks, one behind the other: two at once would find each other's lock.
  *
+ * Who reads its delivery slowly, while the server has it still, is passed over: there may be other lanes.
+ *
  * Who wants so many events at least (MIN) does not ask as long as they cannot be there: what is pushed here is counted
  * (patience.h). Behind a delivery that has left nothing the count goes on, so the next TAKE need not ask at once.
  *
@@ -35,23 +37,36 @@ void subscribed_look_at(struct subscribed *s, usec_t when)
 		loop_tick_at(streams.tick, when);
 }
 
+/* The longest of those who have no delivery yet; NULL: there is none. */
+static struct reader *asker(const struct wish *wish)
+{
+	struct reader *w;
+
+	DL_FOREACH (wish->readers, w)
+		if (!w->slow)
+			return w;
+	return NULL;
+}
+
 /* Of those who have not asked yet the one who waits longest does; if it asks already, once more. */
 static void next_asks(struct subscribed *s)
 {
-	struct wish *wish, *first = NULL;
+	struct reader *w, *first = NULL;
+	struct wish *wish;
 
 	if (s->asks != NULL)
 		return;
-	DL_FOREACH (s->wishes, wish)
-		if (wish->news && wish->readers->quiet.until > loop_now())
-			subscribed_look_at(s, wish->readers->quiet.until);
-		else if (wish->news && (first == NULL || wish->readers->park.started <
-								 first->readers->park.started))
-			first = wish;
+	DL_FOREACH (s->wishes, wish) {
+		w = wish->news ? asker(wish) : NULL;
+		if (w != NULL && w->quiet.until > loop_now())
+			subscribed_look_at(s, w->quiet.until);
+		else if (w != NULL && (first == NULL || w->park.started < first->park.started))
+			first = w;
+	}
 	if (first == NULL)
 		return;
-	first->news = false;
-	s->asks = first->readers;
+	first->wish->news = false;
+	s->asks = first;
 	if (s->asks->task != NULL)
 		s->asks->again = true;
 	else
@@ -75,6 +90,20 @@ void reader_asked(struct reader *w)
 	if (s->asks == w)
 		s->asks = NULL;
 	next_asks(s);
+}
+
+/* It has a delivery, which it may read for long: another lane may have one for the next. */
+void reader_is_slow(struct reader *w)
+{
+	struct subscribed *s = w->wish->sub;
+
+	if (w->slow)
+		return;
+	w->slow = true;
+	s->slow++;
+	if (s->asks == w)
+		s->asks = NULL;
+	subscribed_look_at(s, loop_now());
 }
 
 static void sub_free(struct subscribed *s)
@@ -114,6 +143,8 @@ void reader_unlist(struct reader *w)
 	w->wish = NULL;
 	if (s->asks == w)
 		s->asks = NULL;
+	if (w->slow)
+		s->slow--;
 	DL_DELETE(wish->readers, w);
 	if (wish->readers == NULL) {
 		DL_DELETE(s->wishes, wish);
@@ -245,7 +276,8 @@ static void stream_counted(struct streamed *of, unsigned n)
 		if (s->rest.first == 0)
 			s->rest.first = loop_now();
 		DL_FOREACH (s->wishes, wish) {
-			usec_t one = more_for(wish->readers, of->counted);
+			struct reader *w = asker(wish);
+			usec_t one = w != NULL ? more_for(w, of->counted) : USEC_NEVER;
 
 			at = one < at ? one : at;
 		}

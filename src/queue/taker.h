@@ -35,6 +35,7 @@ struct taker_ops {
 	void (*answer)(struct taker *t, struct answer *a);
 	/* Some rows of it go before, as client_answer_part(). Or NULL: all of it is wanted at once. */
 	enum part_taken (*part)(struct taker *t, struct answer *a);
+	uint64_t (*sent)(const struct taker *t); /* with part(): so many bytes it has read so far */
 	void (*fail)(struct taker *t, const struct pg_error *err);
 	/* It is to go elsewhere, behind the answer that follows. */
 	void (*send_away)(struct taker *t);

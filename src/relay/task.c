@@ -255,6 +255,17 @@ void task_cancel(struct task *t)
 	cancel_server(t->server);
 }
 
+bool task_may_rest(const struct task *t)
+{
+	int most = conf_current()->p.queue_pool_size / 2, n = 0;
+	const struct server *s;
+
+	CHECK_TASK(t);
+	DL_FOREACH (t->pool->servers[SERVER_TASK].head, s)
+		n += s->task != NULL && s->task != t && s->task->heard_at == USEC_NEVER;
+	return n < (most > 1 ? most : 1);
+}
+
 void task_rest(struct task *t, bool rests)
 {
 	CHECK_TASK(t);
