@@ -313,6 +313,9 @@ BEGIN
 			RETURN;
 		END IF;
 		finished := free.numbers IS NULL;
+		IF l.sub = ANY (free.numbers) THEN	-- WHERE: no other one is locked before that which was looked at
+			free.numbers := l.sub || array_remove(free.numbers, l.sub);
+		END IF;
 		FOREACH number IN ARRAY coalesce(free.numbers, '{}') LOOP
 			FOR one IN SELECT * FROM queue._take_long_jsonb(s.name, u.name, lim, least_events, within, lease, who, lag, number, fits, l) LOOP
 				IF one.token IS NOT NULL THEN

@@ -61,8 +61,8 @@ BEGIN
 END
 $$;
 
--- A statement with the events of a window, or with late ones, too: of all, or of a lane.
-CREATE OR REPLACE FUNCTION queue._of_window(k int4, form text, cols text, late bool DEFAULT false) RETURNS text
+-- A statement with the events of a window, or with late ones, too: of all, or of a lane; or of a lane in any case.
+CREATE OR REPLACE FUNCTION queue._of_window(k int4, form text, cols text, late bool DEFAULT false, lane bool DEFAULT false) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -78,10 +78,42 @@ BEGIN
 				ELSE queue._window_events(k, cols, further, 'n', ring) END);
 		END LOOP;
 	END LOOP;
+	IF lane THEN
+		RETURN queue._by_rings(texts[6:9], texts[10]);
+	END IF;
 	RETURN format('IF lanes = 1 THEN %s ELSE %s END IF;', queue._by_rings(texts[1:4], texts[5]), queue._by_rings(texts[6:9], texts[10]));
 END
 $$;
 
+-- Lanes in which nothing was found, and how far was looked there: "last", or NULL for to the end of the window. Their positions go
+-- there, if they have not moved since.
+CREATE OR REPLACE FUNCTION queue._move_idle(idle queue.positions[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+	locked int4[];
+BEGIN
+	locked := ARRAY(SELECT t.number FROM unnest(idle) AS p, queue.subscriptions AS t WHERE t.number = p.sub AND t.ends IS NULL AND NOT t.waits
+		AND t.lost_at IS NULL FOR NO KEY UPDATE OF t SKIP LOCKED);
+	UPDATE queue.positions AS t SET seq = t.seq + 1, at = clock_timestamp(), rate = t.rate * queue._fades(t.at),
+			s1 = CASE WHEN p.last IS NULL THEN p.s2 ELSE p.s1 END, s2 = CASE WHEN p.last IS NOT NULL THEN p.s2 END,
+			floor = CASE WHEN p.last IS NULL THEN 0 ELSE p.floor END, early = p.last IS NOT NULL AND p.early,
+			last = coalesce(p.last, u.from_id - 1, 0), top = CASE WHEN p.last IS NOT NULL THEN p.top END,
+			rings = CASE WHEN p.last IS NOT NULL THEN p.rings END
+		FROM unnest(idle) AS p JOIN queue.subscriptions AS u ON u.number = p.sub
+		WHERE t.sub = p.sub AND t.seq = p.seq AND p.sub = ANY (locked);	-- as _move
+END
+$$;
+
+-- A take keeps the lock of no lane but that of its delivery, which may be read slowly, while others take from the other lanes. So a
+-- lane is looked at first, and what was seen holds as long as its position has not moved. If it has nothing its position moves when
+-- no other has anything either. If it is far behind it is locked at once, as it will have something; should it have nothing it has
+-- moved, and another one that has something is left to the next take: the proxy asks once more, and such lanes come last.
+--
 -- All rows of a delivery have the same token and so on; brief: these are said once, in a row without an id before the others,
 -- whose due_ms is the number of the stream. It may turn out that no event comes behind it: then the row that follows counts. One that tells that there is
 -- nothing has in its "out" a delivery that is out; or, with MIN, three numbers: before so many ms it is not worth while to ask
@@ -96,6 +128,7 @@ DECLARE
 	read_cols CONSTANT text := 'id, xid, pushed_at, key, "group", headers, payload';
 	read_from CONSTANT text := 'RETURN QUERY SELECT id, d.token, d.queue, d.attempt, payload, headers, key, "group", pushed_at, d.lease_until, xid,
 				NULL::int8, NULL::text FROM (%s) AS e ORDER BY id LIMIT n;';
+	has_from CONSTANT text := 'SELECT count(*) INTO part FROM (SELECT FROM (%s) AS e LIMIT n) AS cut;';
 	cut_from CONSTANT text := 'SELECT count(*), max(id), min(pushed_at) INTO part, ends, oldest FROM (SELECT id, pushed_at FROM (%s) AS e
 				ORDER BY id LIMIT n) AS cut;';
 	body text := $take$
@@ -131,6 +164,13 @@ DECLARE
 	ends int8;
 	oldest timestamptz;
 	dense bool;
+	begun queue.positions;	-- parallel: the window that was looked at for another lane, or by it
+	begun_new bool;	-- it reaches to now
+	begun_seen int8;
+	begun_far bool;	-- many xids
+	past bool;	-- ... and its position goes past another one
+	idle queue.positions[] := '{}';	-- ... of lanes that have nothing
+	held int4;	-- ... a lane that is locked, and had nothing
 	waits interval;
 	pause int8;	-- MIN: as fast as they have come there will be enough after so many ms
 	more int8;	-- ... so many are missing
@@ -186,21 +226,23 @@ BEGIN
 		<<each>>
 		FOR i IN 1 .. cardinality(free) LOOP
 			IF outs IS NOT NULL THEN	-- there are several
-				SELECT t.* INTO u FROM queue.subscriptions AS t WHERE t.number = free[i] AND t.lanes > 1 AND t.ends IS NULL AND NOT t.waits
-					AND NOT t.blocks AND t.lost_at IS NULL FOR NO KEY UPDATE SKIP LOCKED;
-				IF NOT FOUND THEN	-- another take, which gets what there is; or it was changed just now
+				SELECT t AS u, o.p, EXISTS (SELECT FROM queue.deliveries AS x WHERE x.sub = t.number AND x.id = (o.p).delivery)
+						OR EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = t.number AND NOT r.dead AND r.delivery IS NULL) AS waits
+					INTO place FROM queue.subscriptions AS t,
+						LATERAL (SELECT v AS p FROM queue.positions AS v WHERE v.sub = t.number ORDER BY v.seq DESC LIMIT 1) AS o
+					WHERE t.number = free[i] AND t.lanes > 1 AND t.ends IS NULL AND NOT t.waits AND NOT t.blocks AND t.lost_at IS NULL;
+				IF place.waits IS NOT FALSE THEN	-- somebody was faster, or it was changed just now
 					nothing.due_ms := least(nothing.due_ms, 100);
 					CONTINUE;
 				END IF;
+				u := place.u;
+				past := false;
+			ELSE
+				SELECT t AS p, EXISTS (SELECT FROM queue.deliveries AS o WHERE o.sub = t.sub AND o.id = t.delivery)
+						OR EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = t.sub AND NOT r.dead AND r.delivery IS NULL) AS waits
+					INTO place FROM queue.positions AS t WHERE t.sub = u.number ORDER BY t.seq DESC LIMIT 1;
+				EXIT short WHEN place.waits IS NOT FALSE;
 			END IF;
-			SELECT t AS p, EXISTS (SELECT FROM queue.deliveries AS o WHERE o.sub = t.sub AND o.id = t.delivery)
-					OR EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = t.sub AND NOT r.dead AND r.delivery IS NULL) AS waits
-				INTO place FROM queue.positions AS t WHERE t.sub = u.number ORDER BY t.seq DESC LIMIT 1;
-			IF place.waits AND outs IS NOT NULL THEN	-- somebody was faster
-				nothing.due_ms := least(nothing.due_ms, 100);
-				CONTINUE;
-			END IF;
-			EXIT short WHEN place.waits IS NOT FALSE;
 			p := place.p;
 			lanes := u.lanes;
 			bucket_from := @bucket_from@;
@@ -213,18 +255,26 @@ BEGIN
 				seen := NULL;
 				counted := false;
 				IF fresh AND outs IS NOT NULL THEN	-- another lane may have looked there
-					SELECT o.* INTO place FROM queue.subscriptions AS t,
-							LATERAL (SELECT v.* FROM queue.positions AS v WHERE v.sub = t.number ORDER BY v.seq DESC LIMIT 1) AS o
-						WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.number <> u.number
-							AND o.s2 IS NOT NULL AND o.top IS NOT NULL AND o.s1::text = p.s1::text LIMIT 1;
-					IF FOUND THEN
-						fresh := false;
-						p.s2 := place.s2;
-						p.floor := place.floor;
-						p.early := place.early;
-						p.top := place.top;
-						p.rings := place.rings;
+					IF begun.s1::text = p.s1::text THEN
+						seen := begun_seen;
+						fresh := begun_new;
+					ELSE
+						begun_new := false;
+						begun_seen := NULL;
+						SELECT o.* INTO begun FROM queue.subscriptions AS t,
+								LATERAL (SELECT v.* FROM queue.positions AS v WHERE v.sub = t.number ORDER BY v.seq DESC LIMIT 1) AS o
+							WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.number <> u.number
+								AND o.s2 IS NOT NULL AND o.top IS NOT NULL AND o.s1::text = p.s1::text LIMIT 1;
+						fresh := NOT FOUND;
+					END IF;
+					IF begun.s2 IS NOT NULL THEN
+						p.s2 := begun.s2;
+						p.floor := begun.floor;
+						p.early := begun.early;
+						p.top := begun.top;
+						p.rings := begun.rings;
 						p.last := coalesce(u.from_id - 1, 0);
+						EXIT WHEN p.top IS NULL;
 					END IF;
 				END IF;
 				w := coalesce(p.s2, queue._position());
@@ -251,16 +301,22 @@ BEGIN
 						@bounds@
 					END IF;
 					p.s2 := w;
-					IF top IS NULL THEN
+					p.floor := coalesce(least_id, 9223372036854775807);
+					p.early := least_late IS NOT NULL;
+					p.top := top;
+					p.last := last;
+					IF outs IS NOT NULL THEN
+						begun := p;
+						begun_new := true;
+						begun_seen := seen;
+						begun_far := cardinality(late) > 0 OR hi::text::numeric - lo::text::numeric > 1000;
+						EXIT WHEN top IS NULL;
+					ELSIF top IS NULL THEN
 						IF cardinality(late) > 0 OR hi::text::numeric - lo::text::numeric > 1000 THEN	-- the next one looks at fewer xids
 							p := queue._move(p, u, 0, true);
 						END IF;
 						CONTINUE each;
 					END IF;
-					p.floor := coalesce(least_id, 9223372036854775807);
-					p.early := least_late IS NOT NULL;
-					p.top := top;
-					p.last := last;
 					late := CASE WHEN p.early THEN late ELSE '{}' END;
 				END IF;
 				top := coalesce(p.top, 9223372036854775807);
@@ -287,6 +343,50 @@ BEGIN
 						pause := least(pause, greatest(ceil(extract(epoch FROM least((clock_timestamp() - oldest) * ((n - part)::float8 / part), within / 4,
 							interval '20 ms', waits)) * 1000), 1));
 						more := least(more, n - part);
+						CONTINUE each;
+					END IF;
+				END IF;
+				IF outs IS NOT NULL THEN
+					IF least_events > 1 THEN
+						NULL;	-- "part" of it is its own
+					ELSIF cardinality(late) > 0 THEN
+						n := 1;
+						upto := top;
+						@has_late@
+					ELSIF held IS NOT NULL OR top - above <= 16 * lanes THEN
+						n := 1;
+						upto := above + least(top - above, lanes * lim * 2 + 1000);
+						@has@
+					ELSE
+						part := 1;	-- most probably
+					END IF;
+					IF part = 0 THEN
+						EXIT short WHEN p.top IS NULL;
+						IF upto < top THEN
+							p.last := upto;
+							nothing.due_ms := 1;	-- there may be more
+							EXIT;
+						END IF;
+						p.last := NULL;
+						EXIT WHEN fresh;
+						past := true;
+						p.s1 := p.s2;
+						p.s2 := NULL;
+						CONTINUE;
+					END IF;
+					IF held <> p.sub AND brief THEN
+						IF cardinality(idle) > 0 THEN
+							setting := queue._move_idle(idle);
+						END IF;
+						nothing.due_ms := -1;
+						RETURN NEXT nothing;
+						RETURN;
+					END IF;
+					-- with its position: if that has moved the row is not found behind the lock
+					SELECT t.* INTO u FROM queue.subscriptions AS t, queue.positions AS o WHERE t.number = p.sub AND t.ends IS NULL AND NOT t.waits
+						AND NOT t.blocks AND t.lost_at IS NULL AND o.sub = p.sub AND o.seq = p.seq FOR NO KEY UPDATE SKIP LOCKED;
+					IF NOT FOUND THEN	-- another take, which gets what there is; or it was changed just now
+						nothing.due_ms := least(nothing.due_ms, 100);
 						CONTINUE each;
 					END IF;
 				END IF;
@@ -361,16 +461,40 @@ BEGIN
 				IF got > 0 THEN
 					RETURN;
 				END IF;
-				EXIT short WHEN p.s2 IS NOT NULL;	-- parallel: more than one take looks past
+				EXIT short WHEN p.s2 IS NOT NULL AND p.top IS NULL;
+				IF outs IS NOT NULL THEN
+					held := p.sub;
+					IF p.s2 IS NOT NULL THEN
+						nothing.due_ms := 1;
+						CONTINUE each;
+					END IF;
+				END IF;
 				CONTINUE each WHEN fresh;
 				p.seq := p.seq + 1;
 				p.last := above;
 			END LOOP;
+			-- parallel: it has nothing
+			IF p.top IS NULL THEN
+				p.last := NULL;
+				IF NOT begun_far THEN
+					CONTINUE WHEN NOT past;
+					p.s2 := p.s1;
+				END IF;
+			END IF;
+			idle := idle || p;
 		END LOOP;
+		IF cardinality(idle) > 0 THEN
+			setting := queue._move_idle(idle);
+		END IF;
 		nothing."out" := coalesce(pause, 0) || ' ' || more || ' ' || within_ms;	-- NULL: no MIN
 		RETURN NEXT nothing;
 		RETURN;
 	END;
+	IF held IS NOT NULL AND brief THEN
+		nothing.due_ms := -1;
+		RETURN NEXT nothing;
+		RETURN;
+	END IF;
 	RETURN QUERY SELECT * FROM queue._take_long_@kind@(q, sub, lim, least_events, within, lease, who, lag);
 END
 $take$;
@@ -392,6 +516,7 @@ BEGIN
 				queue._window_bounds(k, false, true))],
 			['@bounds@', queue._by_rings(ARRAY(SELECT queue._window_bounds(k, false, false, i) FROM unnest(rings) AS i),
 				queue._window_bounds(k, false, false))],
+			['@has_late@', queue._of_window(k, has_from, 'id', true, true)], ['@has@', queue._of_window(k, has_from, 'id', false, true)],
 			['@cut_late@', queue._of_window(k, cut_from, cut_cols, true)], ['@cut@', queue._of_window(k, cut_from, cut_cols)],
 			['@read_late@', queue._of_window(k, read_from, read_cols, true)], ['@read@', queue._of_window(k, read_from, read_cols)],
 			['@bucket_from@', buckets[1]], ['@bucket_to@', buckets[2]], ['@kind@', kind], ['@k@', k::text]] LOOP

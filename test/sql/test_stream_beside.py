@@ -1,0 +1,248 @@
+"""A take that is not committed, as its client reads slowly, beside others of the same subscription: it keeps the lock of the lane of
+its delivery, and of no other one."""
+
+import json
+import random
+import string
+import threading
+import time
+
+import pytest
+
+from test_stream import done
+from test_stream_parallel import Judge, make, put
+
+
+def ask(session, lim=100, least=None):
+    """As the proxy does it, but not committed: the token, the events; and when to ask again."""
+    while True:
+        session.rows("BEGIN")
+        rows = session.rows("SELECT id, token, payload, due_ms FROM queue._take_for('s', 'a', %s, %s, %s::interval, NULL, 'w', NULL, true)",
+                            lim, least, "1 h" if least else None)
+        events = [json.loads(r[2]) for r in rows if r[0] is not None]
+        if events or rows[-1][3] != -1:
+            tokens = [r[1] for r in rows if r[1] is not None]   # of a lane that had nothing then another one follows
+            return (tokens[-1] if events else None), events, rows[-1][3]
+        session.rows("COMMIT")
+
+
+def locked(db):
+    """So many lanes."""
+    free = len(db.rows("SELECT FROM queue.subscriptions FOR NO KEY UPDATE SKIP LOCKED"))
+    return db.value("SELECT count(*) FROM queue.subscriptions") - free
+
+
+def groups(db, n):
+    """One of each of n lanes."""
+    rows = db.rows("SELECT (hashtextextended(g, 0) & 32767) * %s / 32768, min(g) FROM unnest(%s::text[]) AS g GROUP BY 1 ORDER BY 1",
+                   n, list(string.ascii_lowercase))
+    assert len(rows) == n
+    return [g for _, g in rows]
+
+
+def many(db, group, n):
+    db.rows("SELECT queue.push('s', to_jsonb(%s::text || i), \"group\" => %s) FROM generate_series(1, %s) AS i", group, group, n)
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_each_lane_goes_by_itself(db, n):
+    """Whichever of them has something, little or much."""
+    make(db, n)
+    slow, other = db.connect(), db.connect()
+    for at, group in enumerate(groups(db, n)):
+        for size in (1, 5, 20, 400):
+            many(db, group, size)
+            token, events, _ = ask(slow)
+            assert events == ["%s%d" % (group, i) for i in range(1, min(size, 100) + 1)]
+            assert locked(db) == 1
+            if n > 1:       # the other lanes
+                rest = [g for g in groups(db, n) if g != group]
+                put(db, *[g + "1" for g in rest])
+                got = []
+                for _ in rest:
+                    one, events, _ = ask(other)
+                    assert len(events) == 1 and locked(db) == 2
+                    other.rows("COMMIT")
+                    done(other, one)
+                    got += events
+                assert sorted(got) == sorted(g + "1" for g in rest)
+            token_of, events, due = ask(other)      # its own is not given twice
+            assert token_of is None and due == 100
+            other.rows("COMMIT")
+            slow.rows("COMMIT")
+            done(slow, token)
+            while True:
+                token, events, _ = ask(other)
+                other.rows("COMMIT")
+                if not events:
+                    break
+                done(other, token)
+    assert locked(db) == 0
+
+
+@pytest.mark.parametrize("size", [1, 300])
+def test_is_rolled_back(db, size):
+    """What it had comes again, and what others had does not."""
+    make(db, 4)
+    slow, other = db.connect(), db.connect()
+    a, b = groups(db, 4)[:2]
+    many(db, a, size)
+    first = ask(slow, 300)[1]
+    many(db, b, size)
+    token, events, _ = ask(other, 300)
+    assert {e[0] for e in events} == {b} and len(events) == size
+    other.rows("COMMIT")
+    slow.rows("ROLLBACK")
+    token, events, _ = ask(slow, 300)
+    assert events == first and len(events) == size
+    slow.rows("COMMIT")
+    assert ask(other)[0] is None
+
+
+def test_who_has_too_little(db):
+    """MIN: not kept locked beside one that has enough."""
+    make(db, 4)
+    slow, other = db.connect(), db.connect()
+    a, b, c, d = groups(db, 4)
+    for one in (a, b, c):
+        many(db, one, 2)
+    assert ask(slow, 100, 3)[1] == []
+    slow.rows("COMMIT")
+    many(db, d, 3)
+    assert ask(slow, 100, 3)[1] == [d + "1", d + "2", d + "3"]
+    assert locked(db) == 1
+    many(db, b, 1)
+    assert ask(other, 100, 3)[1] == [b + "1", b + "2", b + "1"]
+    assert locked(db) == 2
+
+
+def positions(db):
+    return dict(db.rows("SELECT sub, max(s1::text) FROM queue.positions GROUP BY 1"))
+
+
+def test_what_has_nothing_goes_on(db):
+    """One group has everything: the other lanes do not stay where they are, though each take is given something."""
+    make(db, 4)
+    (group, *_) = groups(db, 4)
+    slow = db.connect()
+    before = positions(db)
+    for _ in range(40):
+        many(db, group, 10)
+        token, events, _ = ask(slow, 10)
+        assert len(events) == 10 and locked(db) == 1
+        slow.rows("COMMIT")
+        done(slow, token)
+    assert all(s1 != before[sub] for sub, s1 in positions(db).items())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_at_random(db, seed):
+    """Deliveries are committed late, or rolled back, while others are taken: each event once, no group in two of them; and who
+    finds nothing has left nothing in a lane that is free."""
+    dice = random.Random(seed)
+    n = dice.choice([2, 3, 4])
+    make(db, n)
+    lane = dict(db.rows("SELECT g, (hashtextextended(g, 0) & 32767) * %s / 32768 FROM unnest(%s::text[]) AS g", n, list("abcdefgh")))
+    numbers = dict(db.rows("SELECT number, lane FROM queue.subscriptions"))
+    takers = {db.connect(): None for _ in range(3)}
+    pushed, left, out, judge, count = [], [], {}, Judge(), dict.fromkeys("abcdefgh", 0)
+    for _ in range(300):
+        for _ in range(dice.choice([0, 0, 1, 2])):
+            group = dice.choice("abcdefgh" if dice.random() < 0.7 else "a")
+            names = []
+            for _ in range(dice.choice([1, 1, 4, 60])):
+                count[group] += 1
+                names.append("%s%d" % (group, count[group]))
+            db.rows("SELECT queue.push('s', to_jsonb(p), \"group\" => %s) FROM unnest(%s::text[]) AS p", group, names)
+            pushed += names
+            left += names
+        one = dice.choice(list(takers))
+        if takers[one] is None:
+            token, events, _ = ask(one, dice.choice([1, 5, 50]))
+            if token is None:
+                busy = {numbers[int(t.split("-")[0])] for t in [*out, *(h[0] for h in takers.values() if h)]}
+                assert {lane[name[0]] for name in left} <= busy
+                one.rows("COMMIT")
+            else:
+                takers[one] = (token, events)
+                left = [name for name in left if name not in events]
+        else:
+            token, events = takers[one]
+            takers[one] = None
+            if dice.random() < 0.3:
+                one.rows("ROLLBACK")
+                left += events
+            else:
+                one.rows("COMMIT")
+                judge.taken(token, events)
+                out[token] = events
+        for token in list(out):
+            if dice.random() < 0.3:
+                done(db, token)
+                judge.ended(token, out.pop(token))
+    for one, had in takers.items():
+        one.rows("ROLLBACK")
+        left += had[1] if had else []
+    for token, events in out.items():
+        done(db, token)
+        judge.ended(token, events)
+    while (got := ask(db))[0] is not None:
+        db.rows("COMMIT")
+        judge.taken(*got[:2])
+        done(db, got[0])
+        judge.ended(*got[:2])
+    judge.ok(*pushed)
+
+
+@pytest.mark.parametrize("n, least", [(1, None), (4, None), (4, 3)])
+def test_at_the_same_time(db, n, least):
+    """Between a look and its lock others take: each event once, no group in two deliveries."""
+    make(db, n)
+    judge, mutex, ends, failed, pushed = Judge(), threading.Lock(), threading.Event(), [], []
+
+    def push(session, mine):
+        dice = random.Random(mine)
+        for i in range(150):
+            group = dice.choice(mine)
+            names = ["%s%d" % (group, 10 * i + k) for k in range(dice.choice([1, 1, 2, 9]))]
+            session.rows("SELECT queue.push('s', to_jsonb(p), \"group\" => %s) FROM unnest(%s::text[]) AS p", group, names)
+            with mutex:
+                pushed.extend(names)
+
+    def work(session, dice):
+        while not (ends.is_set() and failed):
+            token, events, _ = ask(session, dice.choice([3, 10, 100]), least if not ends.is_set() else None)
+            session.rows("COMMIT")
+            if token is None:
+                with mutex:
+                    if ends.is_set() and len(judge.seen) == len(pushed):
+                        return
+                    if time.monotonic() > until:
+                        failed.append("left: %r" % sorted(set(pushed) - set(judge.seen)))
+                        return
+                continue
+            with mutex:
+                judge.taken(token, events)
+            with mutex:         # who is quicker takes the next one of the lane
+                judge.ended(token, events)
+                done(session, token)
+
+    def guarded(f, *args):
+        try:
+            f(*args)
+        except BaseException as e:
+            failed.append(repr(e))
+            raise
+
+    until = time.monotonic() + 60
+    pushers = [threading.Thread(target=guarded, args=(push, db.connect(), mine)) for mine in ("abcd", "efgh")]
+    workers = [threading.Thread(target=guarded, args=(work, db.connect(), random.Random(i))) for i in range(4)]
+    for t in pushers + workers:
+        t.start()
+    for t in pushers:
+        t.join()
+    ends.set()
+    for t in workers:
+        t.join()
+    assert failed == []
+    judge.ok(*pushed)
