@@ -86,7 +86,8 @@ def test_ends_in_the_middle(c, qbouncer, db, direct, cluster, end):
                          "that the server is gone")
             relay.release()
             if end != "reset":
-                assert PgError(other.until("Z")[-2]).sqlstate == {"cancel": "57014", "server": "08006"}[end]
+                # a backend that is ended while it writes says so only if it can still write
+                assert PgError(other.until("Z")[-2]).sqlstate in {"cancel": ("57014",), "server": ("08006", "57P01")}[end]
             token = whole(c)
     assert tag(c, "QUEUE DONE '%s'" % token) == "UPDATE 1"
     assert c.rows("QUEUE TAKE s FOR a") == []
