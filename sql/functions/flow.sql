@@ -748,7 +748,7 @@ BEGIN
 		still := running;
 		-- of many what has ended is noted, which may be less, if rows went by hand
 		IF @many@ AND q.max_running - cardinality(still) < 1 THEN
-			gone := NOT EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased'));
+			gone := NOT EXISTS (SELECT FROM @table@ WHERE id = ANY (running) AND state = 'leased');
 		END IF;
 		IF q.max_running - cardinality(still) < (CASE WHEN @many@ AND NOT lots THEN 1 ELSE lim END)
 				AND (NOT @many@ OR lots OR gone OR random() < 0.01) THEN

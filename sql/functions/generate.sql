@@ -319,7 +319,6 @@ BEGIN
 			PERFORM set_config('qbouncer.tell', 'here', true);
 		END IF;
 		PERFORM queue._promote(q, least(greatest(lim, 200), 1000), after);
-		PERFORM queue._expire(q, least(greatest(lim, 200), 1000), after);
 	ELSE
 		edge := (date_part('epoch', moment) * 1000000)::int8;
 	END IF;
@@ -349,8 +348,12 @@ BEGIN
 			-- what is due and was not promoted is locked by somebody, or too much for one call
 			SELECT greatest(ceil(extract(epoch FROM least(due, moment + interval '1 year') - moment) * 1000),
 					CASE WHEN due > moment THEN 1 ELSE 100 END)
-				INTO nothing.due_ms FROM @table@
-				WHERE due > after AND state IN ('later', 'leased') ORDER BY due LIMIT 1;
+				INTO nothing.due_ms FROM (SELECT due, state FROM @table@ WHERE due > after ORDER BY due LIMIT 1000) AS x
+				WHERE state IN ('later', 'leased') ORDER BY due LIMIT 1;
+			IF NOT FOUND THEN	-- very many that are ready expire first
+				SELECT greatest(ceil(extract(epoch FROM least(due, moment + interval '1 year') - moment) * 1000), 100) INTO nothing.due_ms
+					FROM @table@ WHERE due > after ORDER BY due OFFSET 999 LIMIT 1;
+			END IF;
 			-- one by one: a join may read everything that is ready first
 			FOR i IN 1 .. coalesce(cardinality(prios), 0) LOOP
 				EXIT WHEN passed;

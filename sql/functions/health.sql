@@ -24,7 +24,7 @@ BEGIN
 		greatest(s.last_vacuum, s.last_autovacuum) AS vacuumed INTO kept FROM pg_stat_all_tables AS s WHERE s.relid = jobs;
 	SELECT x.* INTO g FROM queue._gauge(cfg, 10000) AS x;
 	IF NOT queue._is_empty(cfg) THEN
-		EXECUTE format('SELECT ended_at + $2 FROM %s WHERE ended_at <= $1 - $2 ORDER BY ended_at LIMIT 1', jobs)
+		EXECUTE format('SELECT ended_at + $2 FROM %s WHERE ended_at <= $1 - $2 AND state = ''dead'' ORDER BY ended_at LIMIT 1', jobs)
 			INTO beyond USING moment, least(cfg.retain_dead, forever);
 		overdue := moment - beyond;
 		IF has_table_privilege(archive, 'SELECT') AND queue._ordinary(archive) THEN

@@ -377,7 +377,7 @@ BEGIN
 			('later', 'due > $2 AND state = ''later'' AND now_is = ''later'' ORDER BY due'),
 			('late', 'due <= $2 AND expires_at <= $2 AND state IN (''ready'', ''later'') AND (state = ''ready'' OR run_at > $2) AND now_is = ''dead'' ORDER BY due'),
 			('blocked', 'state = ''blocked'' ORDER BY "group", id'),
-			('dead', 'ended_at IS NOT NULL ORDER BY ended_at DESC') LOOP
+			('dead', 'ended_at IS NOT NULL AND state = ''dead'' ORDER BY ended_at DESC') LOOP
 		CONTINUE WHEN part = 'late' AND cfg.on_expire <> 'dead' OR part <> which AND NOT (part = 'due' AND which IN ('ready', 'dead') OR part = 'late' AND which = 'dead');
 		RETURN QUERY EXECUTE format('SELECT %s FROM (SELECT *, %s AS now_is FROM %s) AS j WHERE %s LIMIT $1',
 			queue._job_row('peeked_jsonb', '$2', 'now_is', cfg.max_run, ARRAY['job', '$5 || ''-'' || id']), queue._state_at('$2', '$3', cfg.on_expire), queue._table(q), clause)
@@ -648,7 +648,7 @@ BEGIN
 	END IF;
 	RETURN QUERY EXECUTE format($sql$
 		SELECT $1, least(r.jobs + d.ready + $5, $2::int8), d.later, d.leased, greatest(b.jobs - $5, 0),
-			least(d.dead + (SELECT count(*) FROM (SELECT FROM %1$s WHERE ended_at IS NOT NULL
+			least(d.dead + (SELECT count(*) FROM (SELECT FROM %1$s WHERE ended_at IS NOT NULL AND state = 'dead'
 				ORDER BY ended_at LIMIT $2) AS x), $2::int8),
 			(extract(epoch FROM $3 - nullif(least(d.oldest, $6, (SELECT least(greatest(run_at, pushed_at), $3) FROM %1$s
 				WHERE state = 'ready' AND (expires_at > $3 OR expires_at IS NULL)

@@ -20,7 +20,7 @@ BEGIN
 	IF cfg.retain_dead < forever THEN
 		EXECUTE format($sql$
 			DELETE FROM %1$s WHERE ctid = ANY (ARRAY(
-				SELECT ctid FROM %1$s WHERE ended_at <= $1
+				SELECT ctid FROM %1$s WHERE ended_at <= $1 AND state = 'dead'
 				ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 		$sql$, queue._table(cfg.name))
 		USING clock_timestamp() - cfg.retain_dead, most;
@@ -85,8 +85,9 @@ BEGIN
 	EXECUTE format($sql$
 		SELECT least(
 			(SELECT '-infinity'::timestamptz FROM %1$s WHERE state = 'blocked' AND "group" IS NULL LIMIT 1),
-			(SELECT ended_at + $1 FROM %1$s WHERE ended_at IS NOT NULL AND $1 < $3 ORDER BY ended_at LIMIT 1),
-			(SELECT due FROM %1$s WHERE due IS NOT NULL AND state IN ('ready', 'later') AND expires_at IS NOT NULL ORDER BY due LIMIT 1),
+			(SELECT ended_at + $1 FROM %1$s WHERE ended_at IS NOT NULL AND state = 'dead' AND $1 < $3 ORDER BY ended_at LIMIT 1),
+			(SELECT least(min(expires_at) FILTER (WHERE state IN ('ready', 'later')), CASE WHEN count(*) = 1000 THEN max(due) END)
+				FROM (SELECT due, state, expires_at FROM %1$s WHERE due IS NOT NULL ORDER BY due LIMIT 1000) AS h),
 			(SELECT ended_at + $2 FROM %2$s WHERE $2 < $3 ORDER BY ended_at LIMIT 1))
 	$sql$, queue._table(cfg.name), queue._archive(cfg.name)) INTO due
 		USING least(cfg.retain_dead, forever), least(queue._kept(cfg.retain_done), forever), forever;

@@ -2,7 +2,8 @@
 
 -- Makes ready what is due: delayed jobs, retries, and jobs whose lease has ended, which counts
 -- as a failed attempt. At most "most" of them, so that no call takes long; rows that somebody
--- works on are left alone. What was cancelled while it was worked on goes away. The jobs get their
+-- works on are left alone. What was cancelled while it was worked on goes away, and so do jobs that nobody took in their time
+-- (_expire): all that is due is one or the other, so nothing is passed over. The jobs get their
 -- places at the end of the queue, in the order of their times. after: nothing that became due until
 -- then is left; under a transaction that stays open, what has been there is not read again. Who has written a job by
 -- himself may have written a "due" that is not so: it is put right, or each take would look again.
@@ -15,6 +16,7 @@ SET enable_bitmapscan = off
 AS $$
 DECLARE
 	died int8;
+	late int8[];
 BEGIN
 	-- the time is a parameter: a volatile function would not be looked up in the index
 	EXECUTE format($sql$
@@ -22,12 +24,12 @@ BEGIN
 			SELECT id AS due_id, state = 'leased' AS expired,
 				state = 'leased' AND again IS NULL
 					AND attempt >= coalesce(CASE WHEN $4 THEN max_attempts END, $2) AS dead,
-				(left(token, 1) = 'x') IS TRUE AS over, %3$s AS ripe
+				(left(token, 1) = 'x') IS TRUE AS over, %3$s AND NOT %5$s AS ripe, %5$s AS late
 			FROM %1$s
-			WHERE due > $5 AND due <= $3 AND (%3$s OR due IS DISTINCT FROM %4$s)
+			WHERE due > $5 AND due <= $3
 			ORDER BY due
 			LIMIT $1 FOR UPDATE SKIP LOCKED),
-		righted AS (UPDATE %1$s SET due = %4$s FROM these WHERE id = due_id AND NOT ripe),
+		righted AS (UPDATE %1$s SET due = %4$s FROM these WHERE id = due_id AND NOT ripe AND NOT late),
 		gone AS (DELETE FROM %1$s USING these WHERE id = due_id AND ripe AND over RETURNING *) %2$s,
 		job AS (UPDATE %1$s SET
 			due = CASE WHEN NOT dead THEN CASE WHEN again AND run_at > $3 THEN least(run_at, expires_at) ELSE expires_at END END,
@@ -45,19 +47,23 @@ BEGIN
 			failed_at = CASE WHEN expired THEN clock_timestamp() ELSE failed_at END,
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
 		FROM these WHERE id = due_id AND ripe AND NOT over RETURNING state)
-		SELECT count(*) FROM job WHERE state = 'dead'
+		SELECT (SELECT count(*) FROM job WHERE state = 'dead'), (SELECT array_agg(due_id) FROM these WHERE these.late)
 	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'),
 		'coalesce(state = ''leased'' AND lease_until <= $3 OR state = ''later'' AND run_at <= $3, false)',
-		'queue._due(state, lease_until, run_at, expires_at)')
-	INTO died USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none', after, cfg.max_run,
+		'queue._due(state, lease_until, run_at, expires_at)',
+		'coalesce(state IN (''ready'', ''later'') AND expires_at <= $3, false)')
+	INTO died, late USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none', after, cfg.max_run,
 		cfg.history;
 	PERFORM queue._died(cfg.number, died);
+	IF late IS NOT NULL THEN
+		PERFORM queue._expire(cfg, cardinality(late), late);
+	END IF;
 END
 $$;
 
--- Jobs that nobody took in their time go away, or die (on_expire), as many at a time as above. Gives their number.
-CREATE OR REPLACE FUNCTION queue._expire(cfg queue.queues, most int4,
-	after timestamptz DEFAULT '-infinity') RETURNS int8
+-- Jobs that nobody took in their time go away, or die (on_expire), as many at a time as above. Gives their number. late: those,
+-- which are locked; NULL: they are looked for.
+CREATE OR REPLACE FUNCTION queue._expire(cfg queue.queues, most int4, late int8[] DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -66,19 +72,23 @@ AS $$
 DECLARE
 	gone int8;
 BEGIN
+	IF late IS NULL THEN
+		EXECUTE format($sql$
+			SELECT array_agg(id) FROM (SELECT id FROM %1$s WHERE due <= $2 AND state IN ('ready', 'later') AND expires_at <= $2
+				ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED) AS x
+		$sql$, queue._table(cfg.name)) INTO late USING most, clock_timestamp();
+		IF late IS NULL THEN
+			RETURN 0;
+		END IF;
+	END IF;
 	EXECUTE format($sql$
-		WITH late AS MATERIALIZED (
-			SELECT id AS late_id FROM %1$s
-			WHERE due > $3 AND due <= $2 AND state IN ('ready', 'later') AND expires_at <= $2
-			ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED),
-		gone AS (%2$s RETURNING *) %3$s
+		WITH gone AS (%1$s WHERE id = ANY ($1) RETURNING *) %2$s
 		SELECT count(*) FROM gone
-	$sql$, queue._table(cfg.name), CASE cfg.on_expire WHEN 'dead' THEN format('UPDATE %s SET state = ''dead'', due = NULL,
-				ended_at = clock_timestamp(), failed_at = clock_timestamp(), error = ''expired'' FROM late WHERE id = late_id',
-				queue._table(cfg.name))
-			ELSE format('DELETE FROM %s USING late WHERE id = late_id', queue._table(cfg.name)) END,
+	$sql$, CASE cfg.on_expire WHEN 'dead' THEN format('UPDATE %s SET state = ''dead'', due = NULL,
+				ended_at = clock_timestamp(), failed_at = clock_timestamp(), error = ''expired''', queue._table(cfg.name))
+			ELSE format('DELETE FROM %s', queue._table(cfg.name)) END,
 		CASE cfg.on_expire WHEN 'drop' THEN queue._with_keep(cfg, 'gone', 'expired') ELSE '' END)
-	INTO gone USING most, clock_timestamp(), after;
+	INTO gone USING late;
 	IF cfg.on_expire = 'dead' THEN
 		PERFORM queue._died(cfg.number, gone);
 	END IF;
@@ -88,7 +98,8 @@ $$;
 
 -- Milliseconds until a job of this queue may become ready by itself, NULL if none will. A job
 -- whose time is over and which could not be promoted is locked by somebody, and so is one that is
--- ready and was not taken: asked about again soon, but not at once.
+-- ready and was not taken: asked about again soon, but not at once. Where a thousand that are ready expire first it is the time
+-- of one of those: then it is asked about again.
 CREATE OR REPLACE FUNCTION queue._due_ms(name text) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -101,7 +112,8 @@ DECLARE
 	ms int8;
 BEGIN
 	EXECUTE format($sql$
-		SELECT due FROM %1$s WHERE due > $1 AND state IN ('later', 'leased') ORDER BY due LIMIT 1
+		SELECT coalesce((SELECT due FROM (SELECT due, state FROM %1$s WHERE due > $1 ORDER BY due LIMIT 1000) AS x
+				WHERE state IN ('later', 'leased') ORDER BY due LIMIT 1), (SELECT due FROM %1$s WHERE due > $1 ORDER BY due OFFSET 999 LIMIT 1))
 	$sql$, queue._table(name)) INTO due USING moment;
 	IF due IS NOT NULL THEN
 		ms := greatest(ceil(extract(epoch FROM least(due, moment + interval '1 year') - moment) * 1000), 1)::int8;

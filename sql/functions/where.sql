@@ -244,12 +244,11 @@ DECLARE
 	there bool;
 BEGIN
 	EXECUTE format($sql$
-		SELECT EXISTS (SELECT FROM %1$s WHERE due <= $1 AND state IN ('later', 'leased'))
+		SELECT EXISTS (SELECT FROM %1$s WHERE due <= $1)
 	$sql$, queue._table(cfg.name)) INTO there USING moment;
 	IF there THEN
 		PERFORM queue._promote(cfg, 1000);
 	END IF;
-	PERFORM queue._expire(cfg, 1000);
 	RETURN there;
 END
 $$;
@@ -266,7 +265,8 @@ DECLARE
 	due timestamptz;
 BEGIN
 	EXECUTE format($sql$
-		SELECT due FROM %s WHERE due IS NOT NULL AND state IN ('later', 'leased') ORDER BY due LIMIT 1
+		SELECT coalesce((SELECT due FROM (SELECT due, state FROM %1$s WHERE due > '-infinity' ORDER BY due LIMIT 1000) AS x
+				WHERE state IN ('later', 'leased') ORDER BY due LIMIT 1), (SELECT due FROM %1$s WHERE due > '-infinity' ORDER BY due OFFSET 999 LIMIT 1))
 	$sql$, queue._table(name)) INTO due;
 	RETURN CASE WHEN due <= moment THEN 100
 		WHEN due IS NOT NULL THEN greatest(ceil(extract(epoch FROM least(due, moment + interval '1 year') - moment) * 1000), 1)::int8 END;

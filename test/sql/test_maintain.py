@@ -239,3 +239,15 @@ def test_clean_with_an_archive_in_parts(db):
     root = db.connect("postgres")
     root.rows("CREATE TABLE queue.part () INHERITS (queue.a_q)")
     assert [ms for _, ms in clean(db).values()] == [0]
+
+
+def test_a_job_that_lives_again_stays(db):
+    """An owner reran it by hand; when it died is left in its row."""
+    db.create("q", retain_dead="1 day")
+    db.push("q", "1")
+    db.rows("DO $$ DECLARE c text; BEGIN FOR c IN SELECT conname FROM pg_constraint WHERE conrelid = 'queue.q_q'::regclass AND contype = 'c' LOOP"
+            " EXECUTE format('ALTER TABLE queue.q_q DROP CONSTRAINT %I', c); END LOOP; END $$")
+    db.rows("WITH j AS (SELECT) UPDATE queue.q_q SET ended_at = now() - interval '1 year'")
+    db.rows("SELECT queue._maintain_queue(c, 100) FROM queue.queues AS c")
+    assert db.job("q", 1)["state"] == "ready"
+    assert [job["id"] for job in db.take("q")] == [1]

@@ -512,8 +512,21 @@ def test_what_is_due_is_looked_for_from_a_time_on(db):
     db.rows("SELECT queue._promote(c, 10) FROM queue.queues AS c")
     assert db.job("q", 1)["state"] == "ready"
     db.rows("UPDATE queue.q_q SET expires_at = run_at")
-    assert db.value("SELECT queue._expire(c, 10, '2001-01-01') FROM queue.queues AS c") == 1
+    db.rows("SELECT queue._promote(c, 10, '2001-01-01') FROM queue.queues AS c")
     assert db.job("q", 1) is not None and db.job("q", 2) is None
+
+
+def test_what_expires_and_what_becomes_ready_is_one_look(db):
+    """In the order of their times, so many of both at a time."""
+    db.create("q")
+    db.push("q", *map(str, range(1, 9)))
+    db.rows("UPDATE queue.q_q SET expires_at = '2001-01-01'::timestamptz + id * interval '1 s' WHERE id % 2 = 0")
+    db.rows("UPDATE queue.q_q SET state = 'later', run_at = '2001-01-01'::timestamptz + id * interval '1 s' WHERE id % 2 = 1")
+    db.rows("SELECT queue._promote(c, 3) FROM queue.queues AS c")
+    assert db.rows("SELECT id, state FROM queue.q_q ORDER BY id") == [
+        (n, "ready" if n in (1, 3) or n % 2 == 0 else "later") for n in (1, 3, 4, 5, 6, 7, 8)]
+    db.rows("SELECT queue._promote(c, 9) FROM queue.queues AS c")
+    assert db.column("SELECT id FROM queue.q_q WHERE state = 'ready' ORDER BY id") == [1, 3, 5, 7]
 
 
 @pytest.mark.parametrize("what, left", [

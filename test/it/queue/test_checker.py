@@ -236,7 +236,7 @@ CREATE FUNCTION public.spoil() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.state = 'ready' AND NEW.state = 'leased' AND random() < 0.2 THEN
         NEW.state := 'ready';
-        NEW.due := NULL;
+        NEW.due := NEW.expires_at;
     ELSIF OLD.token IS NOT NULL AND NEW.token IS NULL AND NEW.state = 'ready' THEN
         NEW.token := OLD.token;
         NEW.lease_until := now() + interval '1 hour';
