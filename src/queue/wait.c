@@ -656,6 +656,8 @@ static bool asks_on(void *arg, const void *behind)
 	/* the credit that a later wake has kept for it (waitq.c) */
 	if (m->gen != m->waitq->gen && m->waitq->credits > 0 && --m->waitq->credits == 0)
 		m->waitq->event_at = 0;
+	if (m->waitq->credits == 0 && !m->waitq->looks)
+		waitq_unready(m->waitq);
 	m->gen = m->waitq->gen;
 	m->waitq->n.fetches++;
 	w->db->fetches++;

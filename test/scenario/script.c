@@ -110,10 +110,14 @@ bool step_acts(const struct step *st)
 
 /* --- settling --- */
 
+static bool more_to_come; /* the next step happens in the same turn */
+
 const char *script_settle(void)
 {
 	int i;
 
+	if (more_to_come)
+		return NULL;
 	for (i = 0; i < 100000; i++) {
 		if (!fake_settle())
 			return "the program never comes to rest";
@@ -631,12 +635,17 @@ static const struct {
 const char *step_run(const struct step *st, bool lenient)
 {
 	const char *args = st->text;
+	const char *trouble = "unknown step";
 	size_t i;
 
+	more_to_come = strip(&args, "first");
 	for (i = 0; i < ARRAY_LEN(table); i++)
-		if (strip(&args, table[i].word))
-			return table[i].fn(args, lenient);
-	return "unknown step";
+		if (strip(&args, table[i].word)) {
+			trouble = table[i].fn(args, lenient);
+			break;
+		}
+	more_to_come = false;
+	return trouble;
 }
 
 /* --- the end --- */
