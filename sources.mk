@@ -1158,6 +1158,7 @@ qb_dialogues = \
 	test/scenario/take/stream_shutdown.dlg \
 	test/scenario/take/stream_stops.dlg \
 	test/scenario/take/stream_unread.dlg \
+	test/scenario/take/stream_unread_due.dlg \
 	test/scenario/take/stream_unread_lanes.dlg \
 	test/scenario/take/stream_unread_many.dlg \
 	test/scenario/take/stream_unread_minute.dlg \

@@ -86,8 +86,8 @@ END
 $$;
 
 -- Lanes in which nothing was found, and how far was looked there: "last", or NULL for to the end of the window. Their positions go
--- there, if they have not moved since.
-CREATE OR REPLACE FUNCTION queue._move_idle(idle queue.positions[]) RETURNS void
+-- there, if they have not moved since. Whether one did.
+CREATE OR REPLACE FUNCTION queue._move_idle(idle queue.positions[]) RETURNS bool
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -106,13 +106,16 @@ BEGIN
 			rings = CASE WHEN p.last IS NOT NULL THEN p.rings END
 		FROM unnest(idle) AS p JOIN queue.subscriptions AS u ON u.number = p.sub
 		WHERE t.sub = p.sub AND t.seq = p.seq AND p.sub = ANY (locked);	-- as _move
+	RETURN FOUND;
 END
 $$;
 
 -- A take keeps the lock of no lane but that of its delivery, which may be read slowly, while others take from the other lanes. So a
 -- lane is looked at first, and what was seen holds as long as its position has not moved. If it has nothing its position moves when
 -- no other has anything either. If it is far behind it is locked at once, as it will have something; should it have nothing it has
--- moved, and another one that has something is left to the next take: the proxy asks once more, and such lanes come last.
+-- moved, and another one that has something is left to the next take: the proxy asks once more, and such lanes come last. With
+-- MIN a lane is looked at in any case; if it is so far behind that the look does not reach to the end and finds nothing it moves
+-- at once, too: otherwise the same ids would be looked at each time, as long as another lane has something.
 --
 -- All rows of a delivery have the same token and so on; brief: these are said once, in a row without an id before the others,
 -- whose due_ms is the number of the stream. It may turn out that no event comes behind it: then the row that follows counts. One that tells that there is
@@ -364,8 +367,16 @@ BEGIN
 						EXIT short WHEN p.top IS NULL;
 						IF upto < top THEN
 							p.last := upto;
-							nothing.due_ms := 1;	-- there may be more
-							EXIT;
+							IF held IS NOT NULL THEN
+								nothing.due_ms := 1;	-- there may be more
+								EXIT;
+							ELSIF queue._move_idle(ARRAY[p]) THEN
+								held := p.sub;
+								nothing.due_ms := 1;
+							ELSE	-- another take has it
+								nothing.due_ms := least(nothing.due_ms, 100);
+							END IF;
+							CONTINUE each;
 						END IF;
 						p.last := NULL;
 						EXIT WHEN fresh;
@@ -382,7 +393,7 @@ BEGIN
 						RETURN NEXT nothing;
 						RETURN;
 					END IF;
-					-- with its position: if that has moved the row is not found behind the lock
+					-- with its position: if that has moved the row is not found (if it moves just then the lane may stay locked)
 					SELECT t.* INTO u FROM queue.subscriptions AS t, queue.positions AS o WHERE t.number = p.sub AND t.ends IS NULL AND NOT t.waits
 						AND NOT t.blocks AND t.lost_at IS NULL AND o.sub = p.sub AND o.seq = p.seq FOR NO KEY UPDATE SKIP LOCKED;
 					IF NOT FOUND THEN	-- another take, which gets what there is; or it was changed just now

@@ -35,7 +35,8 @@
 #define PART_SIZE      (16 * 1024) /* bytes of rows that do not wait for those behind them */
 #define PART_OF_WHERE  (1024 * 1024)
 #define UNREAD_LONGEST (60 * USEC_SEC)
-#define BESIDE_SLOW    1000 /* ms: a lane that is not free may be that of who reads slowly */
+#define LANE_LOCKED    100  /* ms: what the database says if a lane was not free */
+#define BESIDE_SLOW    1000 /* ms: ... and that may be the one of who reads slowly */
 
 struct failure {
 	struct pg_error err;
@@ -328,7 +329,7 @@ static void wait_on(struct reader *w)
 	usec_t counted, due;
 
 	note_waiting(w);
-	if (w->due_ms > 0 && w->due_ms < BESIDE_SLOW && w->wish->sub->slow > 0)
+	if (w->due_ms == LANE_LOCKED && w->wish->sub->slow > 0)
 		w->due_ms = BESIDE_SLOW;
 	due = w->due_ms > 0 ? loop_now() + (usec_t)w->due_ms * USEC_MSEC : USEC_NEVER;
 	if (w->due_ms < 0 && !w->expired && !park_must_leave(w->taker)) {

@@ -135,6 +135,90 @@ def test_what_has_nothing_goes_on(db):
     assert all(s1 != before[sub] for sub, s1 in positions(db).items())
 
 
+def drained(session, least):
+    """What is delivered and ended, until there is nothing; at most so many takes."""
+    got = []
+    for _ in range(400):
+        token, events, due = ask(session, 100, least)
+        session.rows("COMMIT")
+        if token is None and due != 1:
+            return got
+        if token is not None:
+            got += events
+            done(session, token)
+    raise AssertionError("%d events, and no end" % len(got))
+
+
+@pytest.mark.parametrize("least", [None, 2])
+def test_far_behind(db, least):
+    """A few events far behind the first ones of another lane, which always has enough."""
+    make(db, 2)
+    hot, cold = groups(db, 2)
+    for group, n in ((hot, 6000), (cold, 2), (hot, 14000)):
+        many(db, group, n)
+    taker = db.connect()
+    got = drained(taker, least)
+    assert len(got) == 20002
+    assert got.index(cold + "1") < 10000        # not when the others are over
+    assert drained(taker, least) == []
+
+
+@pytest.mark.parametrize("least", [None, 2])
+def test_beside_a_steady_stream(db, least):
+    """As many come for one lane as are taken: what comes for the other one is found, and that one does not stay behind."""
+    make(db, 2)
+    hot, cold = groups(db, 2)
+    taker = db.connect()
+    found = None
+    before = positions(db)
+    for i in range(150):
+        many(db, hot, 100)
+        if i == 50:
+            many(db, cold, 2)
+        token, events, _ = ask(taker, 100, least)
+        assert locked(db) == 1
+        taker.rows("COMMIT")
+        done(taker, token)
+        if cold + "1" in events:
+            found = i
+    assert found is not None and found <= 60
+    middle = positions(db)
+    assert all(s1 != before[sub] for sub, s1 in middle.items())
+    for i in range(50):
+        many(db, hot, 100)
+        token, _, _ = ask(taker, 100, least)
+        taker.rows("COMMIT")
+        done(taker, token)
+    assert all(s1 != middle[sub] for sub, s1 in positions(db).items())
+
+
+def test_far_behind_and_locked(db):
+    """MIN: what cannot move, as another take has it, is not asked for each millisecond."""
+    make(db, 2)
+    hot, cold = groups(db, 2)
+    many(db, hot, 3000)
+    slow, other = db.connect(), db.connect()
+    sub = db.value("SELECT min(number) FROM queue.subscriptions WHERE lane = 1")
+    while (got := ask(other, 1000, 2))[0] is not None:
+        other.rows("COMMIT")
+        done(other, got[0])
+    other.rows("COMMIT")
+    many(db, hot, 6000)
+    slow.rows("BEGIN")
+    slow.rows("SELECT FROM queue.subscriptions WHERE number = %s FOR NO KEY UPDATE", sub)
+    first = ask(other, 100, 2)
+    other.rows("COMMIT")
+    assert len(first[1]) == 100
+    for _ in range(3):      # that one is out, and the other lane has nothing as far as one look goes
+        token, _, due = ask(other, 100, 2)
+        other.rows("COMMIT")
+        assert token is None and due == 100
+    slow.rows("COMMIT")
+    token, _, due = ask(other, 100, 2)
+    other.rows("COMMIT")
+    assert token is None and due == 1
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_at_random(db, seed):
     """Deliveries are committed late, or rolled back, while others are taken: each event once, no group in two of them; and who
