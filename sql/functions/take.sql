@@ -46,8 +46,10 @@ BEGIN
 				ELSE 'lease expired' END,
 			failed_at = CASE WHEN expired THEN clock_timestamp() ELSE failed_at END,
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
-		FROM these WHERE id = due_id AND ripe AND NOT over RETURNING state)
-		SELECT (SELECT count(*) FROM job WHERE state = 'dead'), (SELECT array_agg(due_id) FROM these WHERE these.late)
+		FROM these WHERE id = due_id AND ripe AND NOT over RETURNING id, state, expires_at)
+		SELECT (SELECT count(*) FROM job WHERE state = 'dead'), (SELECT array_agg(x) FROM (
+			SELECT due_id AS x FROM these WHERE these.late
+			UNION ALL SELECT id FROM job WHERE state <> 'dead' AND expires_at <= $3) AS y)
 	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'),
 		'coalesce(state = ''leased'' AND lease_until <= $3 OR state = ''later'' AND run_at <= $3, false)',
 		'queue._due(state, lease_until, run_at, expires_at)',
