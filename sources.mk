@@ -1139,6 +1139,7 @@ qb_dialogues = \
 	test/scenario/take/heartbeat.dlg \
 	test/scenario/take/heartbeats.dlg \
 	test/scenario/take/input_behind_wait.dlg \
+	test/scenario/take/news_with_look_in_vain.dlg \
 	test/scenario/take/no_sync_yet.dlg \
 	test/scenario/take/pop.dlg \
 	test/scenario/take/safety_poll.dlg \
