@@ -63,15 +63,8 @@ def test_behind_drop(s, first):
     assert s.connect("postgres").value("SELECT count(*) FROM queue.bindings") == 0
 
 
-@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
-@pytest.mark.parametrize("kind", ["stream", "queue"])
-def test_a_tracked_write_behind_drop(s, kind, isolation):
-    """It is written, as one behind UNTRACK is: there is nobody any more to tell."""
-    if kind == "queue":
-        s.rows("SELECT queue.create('w')")
-    name = {"stream": "s", "queue": "w"}[kind]
-    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
-    s.rows("SELECT queue.track('x', '%s')" % name)
+def _tracked_beside_drop(s, name, isolation):
+    """Writes 0 to 4 into a tracked table, of which 1 and 2 wait for the end of a DROP. Who wrote."""
     two = s.connect()
     two.rows("INSERT INTO x VALUES (0)")    # what it has planned is of the table that goes
     two.rows("BEGIN ISOLATION LEVEL " + isolation)
@@ -85,6 +78,19 @@ def test_a_tracked_write_behind_drop(s, kind, isolation):
     two.rows("INSERT INTO x VALUES (3)")
     two.rows("COMMIT")
     two.rows("INSERT INTO x VALUES (4)")
+    return two
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("kind", ["stream", "queue"])
+def test_a_tracked_write_behind_drop(s, kind, isolation):
+    """It is written, as one behind UNTRACK is: there is nobody any more to tell."""
+    if kind == "queue":
+        s.rows("SELECT queue.create('w')")
+    name = {"stream": "s", "queue": "w"}[kind]
+    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
+    s.rows("SELECT queue.track('x', '%s')" % name)
+    two = _tracked_beside_drop(s, name, isolation)
     assert two.column("SELECT id FROM x ORDER BY id") == [0, 1, 2, 3, 4]
 
 
@@ -104,19 +110,7 @@ def test_a_tracked_write_behind_drop_of_what_is_bound(s, kind, isolation, order)
     s.rows("SELECT queue.bind('%s', 't.#'), queue.bind('z', 't.insert')" % name)
     s.rows("CREATE TABLE x (id int PRIMARY KEY)")
     s.rows("SELECT queue.track('x', 't')")
-    two = s.connect()
-    two.rows("INSERT INTO x VALUES (0)")
-    two.rows("BEGIN ISOLATION LEVEL " + isolation)
-    two.rows("SELECT count(*) FROM x")
-    s.rows("BEGIN")
-    s.rows("SELECT queue.drop('%s')" % name)
-    writes = s.beside(two.rows, "INSERT INTO x VALUES (1), (2)")
-    s.until_blocked(two)
-    s.rows("COMMIT")
-    writes.result()
-    two.rows("INSERT INTO x VALUES (3)")
-    two.rows("COMMIT")
-    two.rows("INSERT INTO x VALUES (4)")
+    two = _tracked_beside_drop(s, name, isolation)
     assert two.column("SELECT payload->'key'->>'id' FROM queue.q_z ORDER BY id") == ["0", "1", "2", "3", "4"]
 
 
