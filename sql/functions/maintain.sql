@@ -2,6 +2,37 @@
 -- is. The proxy makes them (src/queue/maintain.c); without one, somebody calls queue.maintain() now and
 -- then.
 
+-- Deletes the oldest of what ended until then; gives their number. What a trigger or a policy does not let go stays, and
+-- what is behind it has its turn.
+CREATE OR REPLACE FUNCTION queue._clean(tab text, clause text, until timestamptz, most int8) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+	after timestamptz := '-infinity';
+	last timestamptz;
+	found int8;
+	went int8;
+	gone int8 := 0;
+BEGIN
+	FOR n IN 1 .. 5 LOOP
+		EXECUTE format($sql$
+			WITH these AS MATERIALIZED (
+				SELECT ctid AS place, ended_at AS at FROM %1$s WHERE ended_at > $1 AND ended_at <= $2 AND %2$s
+				ORDER BY ended_at LIMIT $3 FOR UPDATE SKIP LOCKED),
+			gone AS (DELETE FROM %1$s WHERE ctid = ANY (ARRAY(SELECT place FROM these)) RETURNING 1)
+			SELECT count(*), max(at), (SELECT count(*) FROM gone) FROM these
+		$sql$, tab, clause) INTO found, last, went USING after, until, most - gone;
+		gone := gone + went;
+		EXIT WHEN went = found;
+		after := queue._behind(after, last, until, n);
+	END LOOP;
+	RETURN gone;
+END
+$$;
+
 -- Rows of the archive that are older than retain_done says, dead jobs that are older than
 -- retain_dead says, jobs that nobody took in their time, and keys whose time is over. What somebody has locked is left for the
 -- next time. The archive comes last: DROP and ALTER lock the queue's table first, as everybody does.
@@ -18,13 +49,7 @@ DECLARE
 BEGIN
 	PERFORM queue._look_after_all(cfg.number);
 	IF cfg.retain_dead < forever THEN
-		EXECUTE format($sql$
-			DELETE FROM %1$s WHERE ctid = ANY (ARRAY(
-				SELECT ctid FROM %1$s WHERE ended_at <= $1 AND state = 'dead'
-				ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED))
-		$sql$, queue._table(cfg.name))
-		USING clock_timestamp() - cfg.retain_dead, most;
-		GET DIAGNOSTICS gone = ROW_COUNT;
+		gone := queue._clean(queue._table(cfg.name), 'state = ''dead''', clock_timestamp() - cfg.retain_dead, most);
 	END IF;
 	IF gone < most THEN
 		gone := gone + queue._expire(cfg, (most - gone)::int4);
@@ -34,14 +59,8 @@ BEGIN
 		gone := gone + n;
 	END IF;
 	IF gone < most THEN
-		EXECUTE format($sql$
-			DELETE FROM %1$s WHERE ctid = ANY (ARRAY(
-				SELECT ctid FROM %1$s WHERE ended_at <= $1
-				ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED))
-		$sql$, queue._archive(cfg.name))
-		USING clock_timestamp() - least(queue._kept(cfg.retain_done), forever), most - gone;
-		GET DIAGNOSTICS n = ROW_COUNT;
-		gone := gone + n;
+		gone := gone + queue._clean(queue._archive(cfg.name), 'true',
+			clock_timestamp() - least(queue._kept(cfg.retain_done), forever), most - gone);
 	END IF;
 	RETURN gone;
 END
@@ -86,7 +105,7 @@ BEGIN
 		SELECT least(
 			(SELECT '-infinity'::timestamptz FROM %1$s WHERE state = 'blocked' AND "group" IS NULL LIMIT 1),
 			(SELECT ended_at + $1 FROM %1$s WHERE ended_at IS NOT NULL AND state = 'dead' AND $1 < $3 ORDER BY ended_at LIMIT 1),
-			(SELECT least(min(expires_at) FILTER (WHERE state IN ('ready', 'later')), CASE WHEN count(*) = 1000 THEN max(due) END)
+			(SELECT least(min(greatest(due, expires_at)) FILTER (WHERE state IN ('ready', 'later')), CASE WHEN count(*) = 1000 THEN max(due) END)
 				FROM (SELECT due, state, expires_at FROM %1$s WHERE due IS NOT NULL ORDER BY due LIMIT 1000) AS h),
 			(SELECT ended_at + $2 FROM %2$s WHERE $2 < $3 ORDER BY ended_at LIMIT 1))
 	$sql$, queue._table(cfg.name), queue._archive(cfg.name)) INTO due

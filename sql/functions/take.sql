@@ -6,7 +6,8 @@
 -- (_expire): all that is due is one or the other, so nothing is passed over. The jobs get their
 -- places at the end of the queue, in the order of their times. after: nothing that became due until
 -- then is left; under a transaction that stays open, what has been there is not read again. Who has written a job by
--- himself may have written a "due" that is not so: it is put right, or each take would look again.
+-- himself may have written a "due" that is not so: it is put right, or each take would look again. What a trigger or a
+-- policy does not let go is tried again later (_put_off), and what is behind it has its turn.
 CREATE OR REPLACE FUNCTION queue._promote(cfg queue.queues, most int4,
 	after timestamptz DEFAULT '-infinity') RETURNS void
 LANGUAGE plpgsql
@@ -15,56 +16,99 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
 	died int8;
 	late int8[];
+	those int8[];
+	refused int8;
+	last timestamptz;
 BEGIN
-	-- the time is a parameter: a volatile function would not be looked up in the index
-	EXECUTE format($sql$
-		WITH these AS MATERIALIZED (
-			SELECT id AS due_id, state = 'leased' AS expired,
-				state = 'leased' AND again IS NULL
-					AND attempt >= coalesce(CASE WHEN $4 THEN max_attempts END, $2) AS dead,
-				(left(token, 1) = 'x') IS TRUE AS over, %3$s AND NOT %5$s AS ripe, %5$s AS late
-			FROM %1$s
-			WHERE due > $5 AND due <= $3
-			ORDER BY due
-			LIMIT $1 FOR UPDATE SKIP LOCKED),
-		righted AS (UPDATE %1$s SET due = %4$s FROM these WHERE id = due_id AND NOT ripe AND NOT late),
-		gone AS (DELETE FROM %1$s USING these WHERE id = due_id AND ripe AND over RETURNING *) %2$s,
-		job AS (UPDATE %1$s SET
-			due = CASE WHEN NOT dead THEN CASE WHEN again AND run_at > $3 THEN least(run_at, expires_at) ELSE expires_at END END,
-			state = CASE WHEN dead THEN 'dead' WHEN again AND run_at > $3 THEN 'later' ELSE 'ready' END,
-			position = DEFAULT,
-			run_at = greatest(CASE WHEN again THEN run_at END, coalesce(lease_until, run_at)),
-			lease_until = NULL,
-			token = NULL,
-			again = NULL,
-			failures = failures + expired::int4,
-			history = CASE WHEN expired THEN queue._remember(history, $7, attempt, worker, taken_at, lease_until, 'expired',
-				CASE WHEN lease_until >= taken_at + $6 THEN 'ran too long' ELSE 'lease expired' END) ELSE history END,
-			error = CASE WHEN NOT expired THEN error WHEN lease_until >= taken_at + $6 THEN 'ran too long'
-				ELSE 'lease expired' END,
-			failed_at = CASE WHEN expired THEN clock_timestamp() ELSE failed_at END,
-			ended_at = CASE WHEN dead THEN clock_timestamp() END
-		FROM these WHERE id = due_id AND ripe AND NOT over RETURNING id, state, expires_at)
-		SELECT (SELECT count(*) FROM job WHERE state = 'dead'), (SELECT array_agg(x) FROM (
-			SELECT due_id AS x FROM these WHERE these.late
-			UNION ALL SELECT id FROM job WHERE state <> 'dead' AND expires_at <= $3) AS y)
-	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'),
-		'coalesce(state = ''leased'' AND lease_until <= $3 OR state = ''later'' AND run_at <= $3, false)',
-		'queue._due(state, lease_until, run_at, expires_at)',
-		'coalesce(state IN (''ready'', ''later'') AND expires_at <= $3, false)')
-	INTO died, late USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none', after, cfg.max_run,
-		cfg.history;
-	PERFORM queue._died(cfg.number, died);
-	IF late IS NOT NULL THEN
-		PERFORM queue._expire(cfg, cardinality(late), late);
-	END IF;
+	FOR n IN 1 .. 5 LOOP
+		-- the time is a parameter: a volatile function would not be looked up in the index
+		EXECUTE format($sql$
+			WITH these AS MATERIALIZED (
+				SELECT id AS due_id, due AS was_due, state = 'leased' AS expired,
+					state = 'leased' AND again IS NULL
+						AND attempt >= coalesce(CASE WHEN $4 THEN max_attempts END, $2) AS dead,
+					(left(token, 1) = 'x') IS TRUE AS over, %3$s AND NOT %5$s AS ripe, %5$s AS late
+				FROM %1$s
+				WHERE due > $5 AND due <= $3
+				ORDER BY due
+				LIMIT $1 FOR UPDATE SKIP LOCKED),
+			righted AS (UPDATE %1$s SET due = %4$s FROM these WHERE id = due_id AND NOT ripe AND NOT late RETURNING id),
+			gone AS (DELETE FROM %1$s USING these WHERE id = due_id AND ripe AND over RETURNING *) %2$s,
+			job AS (UPDATE %1$s SET
+				due = CASE WHEN NOT dead THEN CASE WHEN again AND run_at > $3 THEN least(run_at, expires_at) ELSE expires_at END END,
+				state = CASE WHEN dead THEN 'dead' WHEN again AND run_at > $3 THEN 'later' ELSE 'ready' END,
+				position = DEFAULT,
+				run_at = greatest(CASE WHEN again THEN run_at END, coalesce(lease_until, run_at)),
+				lease_until = NULL,
+				token = NULL,
+				again = NULL,
+				failures = failures + expired::int4,
+				history = CASE WHEN expired THEN queue._remember(history, $7, attempt, worker, taken_at, lease_until, 'expired',
+					CASE WHEN lease_until >= taken_at + $6 THEN 'ran too long' ELSE 'lease expired' END) ELSE history END,
+				error = CASE WHEN NOT expired THEN error WHEN lease_until >= taken_at + $6 THEN 'ran too long'
+					ELSE 'lease expired' END,
+				failed_at = CASE WHEN expired THEN clock_timestamp() ELSE failed_at END,
+				ended_at = CASE WHEN dead THEN clock_timestamp() END
+			FROM these WHERE id = due_id AND ripe AND NOT over RETURNING id, state, expires_at)
+			SELECT (SELECT count(*) FROM job WHERE state = 'dead'), (SELECT array_agg(x) FROM (
+				SELECT due_id AS x FROM these WHERE these.late
+				UNION ALL SELECT id FROM job WHERE state <> 'dead' AND expires_at <= $3) AS y),
+				array_agg(due_id), max(was_due), count(*) FILTER (WHERE NOT late) - (SELECT count(*) FROM righted)
+					- (SELECT count(*) FROM gone) - (SELECT count(*) FROM job)
+			FROM these
+		$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'),
+			'coalesce(state = ''leased'' AND lease_until <= $3 OR state = ''later'' AND run_at <= $3, false)',
+			'queue._due(state, lease_until, run_at, expires_at)',
+			'coalesce(state IN (''ready'', ''later'') AND expires_at <= $3, false)')
+		INTO died, late, those, last, refused USING most, queue._most_attempts(cfg), moment, cfg.retry_kind <> 'none', after, cfg.max_run,
+			cfg.history;
+		PERFORM queue._died(cfg.number, died);
+		IF late IS NOT NULL THEN
+			refused := refused + cardinality(late) - queue._expire(cfg, cardinality(late), late);
+		END IF;
+		EXIT WHEN refused = 0;
+		IF NOT queue._put_off(cfg, those, moment) THEN
+			after := queue._behind(after, last, moment, n);
+		END IF;
+	END LOOP;
+END
+$$;
+
+-- What is due and is not let go (a trigger, a policy: of who has installed the schema) is looked at again in a minute. Are
+-- all of them out of the way, or may not even that be written?
+CREATE OR REPLACE FUNCTION queue._put_off(cfg queue.queues, ids int8[], moment timestamptz) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+	still bool;
+BEGIN
+	EXECUTE format('UPDATE %s SET due = $2 + interval ''1 min'' WHERE id = ANY ($1) AND due <= $2', queue._table(cfg.name))
+		USING ids, moment;
+	EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = ANY ($1) AND due <= $2)', queue._table(cfg.name))
+		INTO still USING ids, moment;
+	RETURN NOT still;
+END
+$$;
+
+-- Where the look goes on that began behind "after" and has seen "last", when nothing of it could go: there, and at the end
+-- anywhere, as it may be so with all the next ones.
+CREATE OR REPLACE FUNCTION queue._behind(after timestamptz, last timestamptz, until timestamptz, round int4) RETURNS timestamptz
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN round < 4 THEN greatest(last - interval '1 us', after + interval '1 us')
+		ELSE last + power(random(), 8) * (until - last) END;
 END
 $$;
 
 -- Jobs that nobody took in their time go away, or die (on_expire), as many at a time as above. Gives their number. late: those,
--- which are locked; NULL: they are looked for.
+-- which are locked; NULL: they are looked for, and what is not let go is put off.
 CREATE OR REPLACE FUNCTION queue._expire(cfg queue.queues, most int4, late int8[] DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -72,16 +116,28 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-	gone int8;
+	moment CONSTANT timestamptz := clock_timestamp();
+	gone int8 := 0;
+	went int8;
+	after timestamptz := '-infinity';
+	last timestamptz;
 BEGIN
 	IF late IS NULL THEN
-		EXECUTE format($sql$
-			SELECT array_agg(id) FROM (SELECT id FROM %1$s WHERE due <= $2 AND state IN ('ready', 'later') AND expires_at <= $2
-				ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED) AS x
-		$sql$, queue._table(cfg.name)) INTO late USING most, clock_timestamp();
-		IF late IS NULL THEN
-			RETURN 0;
-		END IF;
+		FOR n IN 1 .. 5 LOOP
+			EXECUTE format($sql$
+				SELECT array_agg(id), max(due) FROM (SELECT id, due FROM %1$s
+					WHERE due > $3 AND due <= $2 AND state IN ('ready', 'later') AND expires_at <= $2
+					ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED) AS x
+			$sql$, queue._table(cfg.name)) INTO late, last USING most - gone, moment, after;
+			EXIT WHEN late IS NULL;
+			went := queue._expire(cfg, most, late);
+			gone := gone + went;
+			EXIT WHEN went = cardinality(late);
+			IF NOT queue._put_off(cfg, late, moment) THEN
+				after := queue._behind(after, last, moment, n);
+			END IF;
+		END LOOP;
+		RETURN gone;
 	END IF;
 	EXECUTE format($sql$
 		WITH gone AS (%1$s WHERE id = ANY ($1) RETURNING *) %2$s

@@ -21,10 +21,11 @@ def parts():
 # test moves the time of a job by a statement of its own, "due" follows.
 COLUMN = "\t\t\tdue timestamptz,\n"
 LAST = "\t\tREVOKE ALL ON %1$s FROM PUBLIC;\n\t$sql$, tab,"
-CHECKED = """\t\t\tdue timestamptz CHECK (due IS NOT DISTINCT FROM CASE state WHEN 'leased' THEN lease_until
-				WHEN 'later' THEN least(run_at, expires_at) WHEN 'ready' THEN expires_at END)
+RIGHT = "CASE state WHEN 'leased' THEN lease_until WHEN 'later' THEN least(run_at, expires_at) WHEN 'ready' THEN expires_at END"
+# (later than that: what was due and was not let go, _put_off)
+CHECKED = """\t\t\tdue timestamptz CHECK (due IS NOT DISTINCT FROM @due@ OR (@due@ < clock_timestamp() AND due > @due@) IS TRUE)
 				CHECK ((ended_at IS NOT NULL) = (state = 'dead')),
-"""
+""".replace("@due@", RIGHT)
 MOVED = """\t\tCREATE TRIGGER tests_move BEFORE INSERT OR UPDATE ON %1$s FOR EACH ROW
 			WHEN (current_query() ~* '^[^a-z]*(update queue|insert into queue[.]q_)') EXECUTE FUNCTION queue._tests_move();
 """
