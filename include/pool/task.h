@@ -126,6 +126,7 @@ void task_met(struct task *t, size_t tables);
 unsigned task_dialect(const struct task *t);
 /* Asks the server to stop it. What becomes of it is told as ever. */
 void task_cancel(struct task *t);
+bool task_is_cancelled(const struct task *t); /* a cancel request of its server is under way */
 /* In row(), or after it: who gets the rows has enough of them for now, and its server is not read. Or it goes on. Either
  * says that the server has answered. */
 void task_rest(struct task *t, bool rests);

@@ -19,6 +19,8 @@ void bound_row(struct bound *b, struct task *t, size_t len)
 		return;
 	if (b->over != 0 && (int64_t)(b->kept - b->asked) < b->over)
 		return;
+	if (task_is_cancelled(t)) /* what comes until it is heard */
+		return;
 	if (b->over == 0)
 		b->over = most;
 	b->asked = b->kept;

@@ -1,7 +1,7 @@
 /*
  * Rows that are kept until their statement has ended: of more than queue_answer_max the server is asked to stop. What comes
  * until it has stopped is kept too, as the statement may be committed all the same, and then it is the answer. It is asked
- * again when as much more has come, as a cancel may be lost. One row is never too much.
+ * again when as much more has come and nobody asks it at the moment, as a cancel may be lost. One row is never too much.
  */
 #ifndef QB_QUEUE_BOUND_H
 #define QB_QUEUE_BOUND_H

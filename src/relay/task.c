@@ -255,6 +255,12 @@ void task_cancel(struct task *t)
 	cancel_server(t->server);
 }
 
+bool task_is_cancelled(const struct task *t)
+{
+	CHECK_TASK(t);
+	return t->server != NULL && t->server->cancels > 0;
+}
+
 bool task_may_rest(const struct task *t)
 {
 	int most = conf_current()->p.queue_pool_size / 2, n = 0;
