@@ -996,6 +996,9 @@ qb_dialogues = \
 	test/scenario/pool/server_dies.dlg \
 	test/scenario/pool/server_down.dlg \
 	test/scenario/pool/servers_age.dlg \
+	test/scenario/pool/starving.dlg \
+	test/scenario/pool/starving_of_tasks.dlg \
+	test/scenario/pool/starving_task.dlg \
 	test/scenario/pool/task_goes_home.dlg \
 	test/scenario/pool/together.dlg \
 	test/scenario/pool/tx_abandoned.dlg \

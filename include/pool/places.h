@@ -27,7 +27,7 @@ unsigned places_of_user(const struct pool *p);
 /* Somebody waits since then, and there is no place: the others hear it. most: of the pool, as above. starves: and nothing
  * comes free here, for long; else who has its part waits for that. */
 void places_want(struct pool *p, unsigned most, usec_t since, bool starves);
-/* Somebody elsewhere waits longer and has less: a server that is free here goes. */
+/* Somebody elsewhere waits longer and has less, or starves: a server that is free here goes. */
 bool places_wanted(const struct pool *p, unsigned most, usec_t since);
 
 enum place_limit { PLACE_GOOD, PLACE_DB, PLACE_USER };

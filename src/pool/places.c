@@ -29,8 +29,8 @@ struct row {
 	char name[NAME_MAX_];
 	uint32_t total, used[TEAM_MAX + 1];
 	struct {
-		usec_t since, said; /* said 0: never */
-		bool starves;
+		usec_t since, said;   /* said 0: never */
+		usec_t starves_since; /* somebody who gets none of those there; USEC_NEVER: nobody */
 	} want[TEAM_MAX + 1];
 };
 
@@ -191,6 +191,12 @@ static void say_full(void)
 	places.warned = true;
 }
 
+/* Who gets none of those that are there has as good a claim as who has none. */
+static bool starves_longer(const struct row *r, int i, usec_t since)
+{
+	return r->want[i].starves_since < since;
+}
+
 /* Those of the free ones that others have waited for longer are theirs. */
 static bool has_room(const struct row *r, unsigned most, usec_t since)
 {
@@ -203,7 +209,8 @@ static bool has_room(const struct row *r, unsigned most, usec_t since)
 		return false;
 	for (int i = 1; i <= team_size(); i++)
 		theirs += i != team_self() && r->want[i].said + WANT_HOLDS > now &&
-			  r->want[i].since < since && r->used[i] <= r->used[team_self()];
+			  ((r->want[i].since < since && r->used[i] <= r->used[team_self()]) ||
+				  starves_longer(r, i, since));
 	return r->total + theirs < most;
 }
 
@@ -350,7 +357,10 @@ static bool want(struct name n, unsigned most, usec_t since, bool starves)
 		news = r->want[team_self()].said + WANT_AGAIN / 2 < now;
 		if (news || since < r->want[team_self()].since)
 			r->want[team_self()].since = since;
-		r->want[team_self()].starves = starves || (!news && r->want[team_self()].starves);
+		if (news)
+			r->want[team_self()].starves_since = USEC_NEVER;
+		if (starves && since < r->want[team_self()].starves_since)
+			r->want[team_self()].starves_since = since;
 		if (news)
 			r->want[team_self()].said = now;
 	}
@@ -360,12 +370,16 @@ static bool want(struct name n, unsigned most, usec_t since, bool starves)
 
 void places_want(struct pool *p, unsigned most, usec_t since, bool starves)
 {
-	bool news = want(of_db(p), db_most(p), since, starves);
+	bool news;
 
 	CHECK_POOL(p);
-	news |= want(of_user(p), user_most(p), since, starves);
-	if (is_sized(p))
-		news |= want(of_pool(p, false), most, since, starves);
+	/* where the pool has all it may, a place of another pool is of no use */
+	if (is_sized(p) && most > 0 && total_of(of_pool(p, false)) >= most) {
+		news = want(of_pool(p, false), most, since, starves);
+	} else {
+		news = want(of_db(p), db_most(p), since, starves);
+		news |= want(of_user(p), user_most(p), since, starves);
+	}
 	if (news)
 		tell(p);
 	loop_tick_at(places.tick, loop_now() + WANT_AGAIN);
@@ -385,11 +399,12 @@ static bool is_wanted(struct name n, unsigned most, usec_t since)
 	if (r != NULL && r->total >= most)
 		for (int i = 1; i <= team_size() && !found; i++)
 			found = i != team_self() && r->want[i].said + WANT_HOLDS > now &&
-				(since == USEC_NEVER ||
-					(r->want[i].since < since &&
-						r->want[i].since + PATIENCE < now)) &&
-				(r->want[i].starves || r->used[i] == 0 ||
-					r->used[i] + 1 < r->used[team_self()]);
+				(starves_longer(r, i, since) ||
+					((since == USEC_NEVER ||
+						 (r->want[i].since < since &&
+							 r->want[i].since + PATIENCE < now)) &&
+						(r->used[i] == 0 ||
+							r->used[i] + 1 < r->used[team_self()])));
 	unlock();
 	return found;
 }

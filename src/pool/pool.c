@@ -19,7 +19,8 @@
 #define FRESH_TRIES   5
 #define HELD_LOOK     128 /* tasks that are looked at for a free server */
 #define HELD_PERIOD   (2 * USEC_MSEC)
-#define STARVED       (100 * USEC_MSEC) /* who waits behind servers that stay in use */
+#define STARVED       (100 * USEC_MSEC) /* who waits behind servers that stay in use ... */
+#define STARVED_BUSY  (1 * USEC_SEC)    /* ... though statements run there, which may end */
 #define SHARED_PERIOD (20 * USEC_MSEC)  /* ... for which no server was free */
 
 static struct loop_tick *held_tick; /* tasks that are held back are looked at again */
@@ -187,7 +188,47 @@ static usec_t waits_since(const struct pool *p)
 	return p->lookup ? pool_waits_since(p) : pool_client_waits_since(p);
 }
 
-/* A pool that has nothing at all, shares a limit with p, and could use a server; the one whose
+static bool runs(const struct pool *p)
+{
+	const struct server *s;
+
+	for (int i = SERVER_ACTIVE; i <= SERVER_TASK; i++)
+		DL_FOREACH (p->servers[i].head, s)
+			if (!s->use.engine && s->expect.count > 0)
+				return true;
+	return false;
+}
+
+/* Do servers that p may get run anything? */
+static bool runs_beside(const struct pool *p)
+{
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (const struct pool *other = db->pools; other != NULL; other = other->next)
+			if ((db == p->db || other->account == p->account) && runs(other))
+				return true;
+	return false;
+}
+
+/* Somebody waits, and nobody has got a server for long. What runs may end, and a login for each slow statement is none
+ * the better; transactions in which nothing runs may wait for what waits here. */
+static bool starves(const struct pool *p)
+{
+	usec_t since = pool_waits_since(p), now = loop_now();
+
+	if (since == USEC_NEVER)
+		return false;
+	since = p->served_at > since ? p->served_at : since;
+	return since + STARVED_BUSY <= now || (since + STARVED <= now && !runs_beside(p));
+}
+
+static usec_t claims_since(const struct pool *p)
+{
+	return starves(p) ? pool_waits_since(p) : waits_since(p);
+}
+
+static unsigned wanted(struct pool *p);
+
+/* A pool that has nothing at all, or gets nothing, shares a limit with p, and could use a server; the one whose
  * first client has waited longest, and longer than `since`. */
 static struct pool *starving(const struct pool *p, bool of_db, bool of_user, usec_t since)
 {
@@ -195,13 +236,17 @@ static struct pool *starving(const struct pool *p, bool of_db, bool of_user, use
 
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *other = db->pools; other != NULL; other = other->next) {
-			if (other == p || waits_since(other) >= since || route_paused(db) ||
-				engines_others(other) > 0 || holding_back(other, loop_now()))
+			bool shares =
+				(of_db && db == p->db) || (of_user && other->account == p->account);
+
+			if (other == p || !shares || pool_waits_since(other) >= since ||
+				route_paused(db) || holding_back(other, loop_now()) ||
+				(engines_others(other) > 0 &&
+					(!starves(other) || wanted(other) == 0)) ||
+				claims_since(other) >= since)
 				continue;
-			if ((of_db && db == p->db) || (of_user && other->account == p->account)) {
-				found = other;
-				since = waits_since(other);
-			}
+			found = other;
+			since = claims_since(other);
 		}
 	return found;
 }
@@ -211,7 +256,7 @@ static bool place_is_for_another(struct pool *p)
 {
 	struct pool *other;
 
-	other = starving(p, pool_db_has_one_left(p), pool_user_has_one_left(p), waits_since(p));
+	other = starving(p, pool_db_has_one_left(p), pool_user_has_one_left(p), claims_since(p));
 	if (other == NULL)
 		return false;
 	pool_mark_ready(other);
@@ -472,7 +517,7 @@ static bool serve_tasks(struct pool *p, usec_t now)
 	bool any = false;
 
 	while ((t = next_task(p, now, &seen, &s)) != NULL) {
-		if ((p->lookup || team_self() != 0) && gives_way(p, s, t->since))
+		if (t->kept == NULL && gives_way(p, s, t->since))
 			continue;
 		if (engine_gives_way(p, s))
 			continue;
@@ -596,11 +641,10 @@ static void give_to_others(struct pool *p)
 static void want_of_others(struct pool *p)
 {
 	usec_t since = pool_waits_since(p);
-	usec_t last = p->served_at > since ? p->served_at : since;
 
 	if (since != USEC_NEVER && p->servers[SERVER_LOGIN].count == 0 &&
 		!holding_back(p, loop_now()) && !route_stopped(p->db))
-		places_want(p, most_servers(p), since, loop_now() - last >= STARVED);
+		places_want(p, most_servers(p), since, starves(p));
 }
 
 bool pool_serve_ready(void *arg, usec_t now)

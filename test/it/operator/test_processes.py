@@ -355,6 +355,26 @@ def test_a_process_whose_part_stays_in_use(qbouncer, db, busy):
         w.close()
 
 
+def test_slow_statements_do_not_hand_servers_round(qbouncer, db):
+    """Who waits behind a statement of its own process waits for that: a login for each statement would be none the better."""
+    proxy = qbouncer(processes=2, max_db_connections=2)
+    wait_for(lambda: len(pids(proxy)) == 2, "all processes")
+    wires = [proxy.wire(db) for _ in range(8)]
+    assert {process_of(w) for w in wires} == {1, 2}
+    for w in wires:
+        w.rows("SELECT 1")
+    mark = len(proxy.log_text())
+    threads = [threading.Thread(target=lambda w=w: [w.rows("SELECT pg_sleep(0.15)") for _ in range(5)]) for w in wires]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    logins = len(re.findall("new connection to server", proxy.log_text(mark)))
+    assert logins <= 6, logins    # 40 statements; at the beginning, and at the end, one may have what the other needs
+    for w in wires:
+        w.close()
+
+
 def test_the_places_of_one_that_is_killed_are_free(qbouncer, db):
     proxy = qbouncer(processes=N, max_db_connections=1)
     there = one_of_each(proxy, db)
