@@ -1141,6 +1141,7 @@ qb_dialogues = \
 	test/scenario/take/goodbye_while_waiting.dlg \
 	test/scenario/take/heartbeat.dlg \
 	test/scenario/take/heartbeats.dlg \
+	test/scenario/take/heartbeats_of_many.dlg \
 	test/scenario/take/input_behind_wait.dlg \
 	test/scenario/take/news_with_look_in_vain.dlg \
 	test/scenario/take/no_sync_yet.dlg \

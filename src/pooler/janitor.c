@@ -9,6 +9,8 @@
 #define SURPLUS_IDLE (30 * USEC_SEC) /* servers beyond the pool's size are closed after this */
 
 static usec_t stats_at;
+/* is_limited(), of this tick: with thousands of clients a look at each costs */
+static bool limited;
 
 /* --- clients --- */
 
@@ -121,6 +123,27 @@ static void check_active(struct server *s, struct client *c, usec_t now)
 		end_client(c, "57014", "query timeout", "query_timeout");
 }
 
+/* Of a line of [users]. */
+static bool is_time(usec_t limit)
+{
+	return limit > 0 && limit != USEC_NEVER;
+}
+
+/* Whether anybody has a limit of those that hold for clients without a server. */
+static bool is_limited(void)
+{
+	const struct params *p = &conf_current()->p;
+
+	if (p->idle_transaction_timeout > 0 || p->transaction_timeout > 0 ||
+		p->client_idle_timeout > 0)
+		return true;
+	for (const struct conf_user *u = conf_current()->users; u != NULL; u = u->next)
+		if (is_time(u->idle_transaction_timeout) || is_time(u->transaction_timeout) ||
+			is_time(u->client_idle_timeout))
+			return true;
+	return false;
+}
+
 static void check_clients(struct pool *p, usec_t now)
 {
 	struct server *s, *tmp;
@@ -129,6 +152,8 @@ static void check_clients(struct pool *p, usec_t now)
 	DL_FOREACH_SAFE (p->servers[SERVER_ACTIVE].head, s, tmp)
 		if (s->link != NULL)
 			check_active(s, s->link, now);
+	if (!limited)
+		return;
 	DL_FOREACH_SAFE (p->waiting.head, c, ctmp)
 		(void)check_transaction(c, now);
 	DL_FOREACH_SAFE (p->active.head, c, ctmp)
@@ -334,6 +359,7 @@ usec_t janitor_tick(void *arg, usec_t now)
 	usec_t end;
 
 	(void)arg;
+	limited = is_limited();
 	check_logins(now);
 	pooler_gate(now);
 	if (suspend_tick(now))

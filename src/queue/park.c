@@ -15,14 +15,17 @@
 
 #define FIRST_ANSWER USEC_SEC
 
-/* Signs of life that are due within a hundredth of their period go out together: of thousands who
- * wait each would be a turn of the loop, on a processor that has gone to sleep. */
-#define BEATS_TOGETHER 100
+/* Signs of life that are due within a tenth of their period go out one behind the other, so many in a
+ * turn of the loop: of thousands who wait each would be a turn by itself, on a processor that has gone
+ * to sleep, for readers that have, too. */
+#define BEATS_TOGETHER 10
+#define BEATS_AT_ONCE  64
 
 static struct {
 	struct heap deadlines;
 	struct park *parked;
 	struct loop_tick *tick;
+	usec_t beats_until; /* what is due until then goes out now; 0: nothing is on its way */
 } parks;
 
 /* --- one of them --- */
@@ -246,20 +249,27 @@ static usec_t next_beat(usec_t period)
 
 static usec_t beat(usec_t now)
 {
-	usec_t period = conf_current()->p.queue_heartbeat, until = now + period / BEATS_TOGETHER;
-	struct park *p;
+	usec_t period = conf_current()->p.queue_heartbeat;
+	int n = 0;
 
-	if (next_beat(period) > now)
-		return next_beat(period);
-	while ((p = parks.parked) != NULL && p->beaten + period <= until) {
+	if (parks.beats_until == 0) {
+		if (next_beat(period) > now)
+			return next_beat(period);
+		parks.beats_until = now + period / BEATS_TOGETHER;
+	}
+	while (next_beat(period) <= parks.beats_until) {
+		struct park *p = parks.parked;
 		struct taker *t = p->kind->taker(p);
 
+		if (n++ == BEATS_AT_ONCE)
+			return now;
 		DL_DELETE(parks.parked, p);
 		p->beaten = now;
 		DL_APPEND(parks.parked, p);
 		if (t->ops->heartbeat != NULL)
 			t->ops->heartbeat(t);
 	}
+	parks.beats_until = 0;
 	return next_beat(period);
 }
 
