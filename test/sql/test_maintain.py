@@ -251,3 +251,54 @@ def test_a_job_that_lives_again_stays(db):
     db.rows("SELECT queue._maintain_queue(c, 100) FROM queue.queues AS c")
     assert db.job("q", 1)["state"] == "ready"
     assert [job["id"] for job in db.take("q")] == [1]
+
+
+def pushes_by_hand(db, **options):
+    """A queue without the tests' constraints, and somebody who may push and writes rows himself."""
+    db.create("q", max_length=3, **options)
+    db.rows("DO $$ DECLARE c text; BEGIN FOR c IN SELECT conname FROM pg_constraint WHERE conrelid = 'queue.q_q'::regclass AND contype = 'c' LOOP"
+            " EXECUTE format('ALTER TABLE queue.q_q DROP CONSTRAINT %I', c); END LOOP; END $$")
+    db.rows("DROP TRIGGER tests_move ON queue.q_q")
+    db.rows("SELECT queue.grant('q', '{push}', '{bob}')")
+    return db.connect("bob")
+
+
+@pytest.mark.parametrize("columns, values, state", [
+    ("state, run_at", "'later', now() + interval '1 hour'", "later"), ("state, run_at", "'later', now() - interval '1 hour'", "ready"),
+    ("state", "'later'", "ready"), ("state, expires_at", "'later', now() - interval '1 hour'", None),
+    ("state, run_at, expires_at", "'later', '2100-01-01', now() + interval '1 hour'", "later"),
+    ("expires_at", "now() - interval '1 hour'", None), ("expires_at", "now() + interval '1 hour'", "ready"),
+    ("state", "'leased'", "ready"), ("state", "'odd'", "ready"), ("state, expires_at", "'odd', now() - interval '1 hour'", None),
+    ("state", "'dead'", "dead")])
+def test_a_row_without_what_it_is_found_by(db, columns, values, state):
+    """It comes, or goes, and it is counted."""
+    bob = pushes_by_hand(db)
+    bob.rows(f"INSERT INTO queue.q_q (payload, {columns}) VALUES ('1', {values})")
+    watch = db.connect()
+    heard = []
+    watch.conn.add_notify_handler(lambda n: heard.append(n.payload))
+    watch.rows("LISTEN qbouncer")
+    db.value("SELECT queue.maintain()")
+    watch.rows("SELECT")
+    assert heard == ["q"]
+    assert [j["id"] for j in db.take("q", 5)] == ([1] if state == "ready" else [])
+    left = db.job("q", 1)
+    assert left is None if state is None else left["state"] == ("leased" if state == "ready" else state)
+    if state is not None:
+        assert db.value("SELECT count(*) FROM queue.q_q WHERE due IS NOT NULL OR ended_at IS NOT NULL OR state = 'ready'") == 1
+    if state in ("ready", "later"):
+        db.push("q", "1", "2")
+        db.fails("QB004", "SELECT queue.push('q', '3')")
+
+
+def test_rows_without_due_behind_many_others(db):
+    bob = pushes_by_hand(db)
+    db.rows("SELECT queue.alter('q', '{}', '{}', '{max_length}')")
+    db.rows("INSERT INTO queue.q_q (payload) SELECT '1' FROM generate_series(1, 5000)")
+    bob.rows("INSERT INTO queue.q_q (payload, state, run_at) SELECT '2', 'later', '2100-01-01' FROM generate_series(1, 10)")
+    for _ in range(200):
+        db.value("SELECT queue.maintain()")
+        if db.value("SELECT count(*) FROM queue.q_q WHERE due IS NOT NULL") == 10:
+            break
+    else:
+        pytest.fail("they were not found")
