@@ -18,7 +18,7 @@ def parts():
 
 # What each statement that changes a job has to see to (queue._set_due). A constraint would cost each push and each
 # take more than an index, so it is there in tests alone; QB_CHECKED=0: nor there, for who counts instructions. Where a
-# test moves the time of a job by a statement of its own, "due" follows.
+# test moves the time of a job by a statement of its own, "due" follows; lone statements (lone.sql) are none of those.
 COLUMN = "\t\t\tdue timestamptz,\n"
 LAST = "\t\tREVOKE ALL ON %1$s FROM PUBLIC;\n\t$sql$, tab,"
 RIGHT = "CASE state WHEN 'leased' THEN lease_until WHEN 'later' THEN least(run_at, expires_at) WHEN 'ready' THEN expires_at END"
@@ -27,7 +27,7 @@ CHECKED = """\t\t\tdue timestamptz CHECK (due IS NOT DISTINCT FROM @due@ OR (@du
 				CHECK ((ended_at IS NOT NULL) = (state = 'dead')),
 """.replace("@due@", RIGHT)
 MOVED = """\t\tCREATE TRIGGER tests_move BEFORE INSERT OR UPDATE ON %1$s FOR EACH ROW
-			WHEN (current_query() ~* '^[^a-z]*(update queue|insert into queue[.]q_)') EXECUTE FUNCTION queue._tests_move();
+			WHEN (current_query() ~* '^[^a-z]*(update queue|insert into queue[.]q_)' AND current_query() !~ 'queue[.]_lone_') EXECUTE FUNCTION queue._tests_move();
 """
 FUNCTION = """
 CREATE OR REPLACE FUNCTION queue._tests_move() RETURNS trigger LANGUAGE plpgsql

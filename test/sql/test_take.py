@@ -544,3 +544,21 @@ def test_a_due_that_is_not_so(db, what, left):
     assert [job["id"] for job in db.take("q")] == [1]
     assert db.value("SELECT due FROM queue.q_q WHERE id = 2") == (None if left is None else db.value("SELECT %s::timestamptz", left))
     assert db.value("SELECT state FROM queue.q_q WHERE id = 2") == what.split("'")[1]
+
+
+def test_what_the_tests_see_of_lone_statements(db):
+    """They are checked as they are (test/lib/schema.py), not put right as what tests write themselves."""
+    db.create("q")
+    push, take = db.row("SELECT push, take FROM queue.lone")
+    db.push("q", "1")
+
+    def run(text, *values):
+        return db.conn.pgconn.exec_params(text.encode(), [v if v is None else v.encode() for v in values]).error_message.decode()
+
+    said = ("w", None, None, "7", "-infinity", "-infinity")
+    wrong = take.replace(", due = statement_timestamp()", ", due = NULL::timestamptz")
+    assert wrong != take and "q_q_check" in run(wrong, *said)
+    assert run(take, *said) == "" and db.job("q", 1)["state"] == "leased"
+    wrong = push.replace("(priority, ", "(due, priority, ").replace("SELECT ", "SELECT now(), ", 1)
+    assert "q_q_check" in run(wrong, "1", None)
+    assert run(push, "1", None) == "" and db.value("SELECT count(*) FROM queue.q_q") == 2
