@@ -303,13 +303,10 @@ BEGIN
 	END IF;
 	-- before the gate: the end of an attempt may have to wait for somebody who has locked the next job of its group
 	IF EXISTS (SELECT FROM @table@ WHERE due > soonest AND due <= moment) THEN
-		IF EXISTS (SELECT FROM @table@ WHERE due > soonest AND due <= moment
-				AND (state = 'leased' OR state = 'later' AND run_at <= moment)) THEN
-			IF since IS NOT NULL THEN
-				PERFORM set_config('qbouncer.tell', 'here', true);
-			END IF;
-			PERFORM queue._promote(q, 1000);
+		IF since IS NOT NULL THEN
+			PERFORM set_config('qbouncer.tell', 'here', true);
 		END IF;
+		PERFORM queue._promote(q, 1000);
 	ELSIF since IS NOT NULL AND soonest < moment - interval '20 ms' THEN
 		edge := (date_part('epoch', moment) * 1000000)::int8;
 		since := CASE WHEN since < 0 THEN -edge ELSE edge END;	-- nobody need look again
@@ -764,8 +761,11 @@ BEGIN
 		room := least(room, q.max_running - cardinality(still));
 		IF room <= 0 THEN
 			IF @many@ THEN
-				SELECT due INTO first_end FROM @table@
-					WHERE due IS NOT NULL AND state IN ('later', 'leased') ORDER BY due LIMIT 1;
+				SELECT due INTO first_end FROM (SELECT due, state FROM @table@ WHERE due IS NOT NULL ORDER BY due LIMIT 1000) AS x
+					WHERE state IN ('later', 'leased') ORDER BY due LIMIT 1;
+				IF NOT FOUND THEN	-- very many that are ready expire first
+					SELECT due INTO first_end FROM @table@ WHERE due IS NOT NULL ORDER BY due OFFSET 999 LIMIT 1;
+				END IF;
 			ELSE
 				SELECT min(lease_until) INTO first_end FROM @table@ WHERE id = ANY (still) AND state = 'leased';
 			END IF;

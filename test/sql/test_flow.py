@@ -52,6 +52,20 @@ def test_a_lease_that_is_over_makes_room_and_is_not_alive_again(db):
         assert take(db) == []
 
 
+@pytest.mark.parametrize("most", [1, 1000])
+def test_what_expires_goes_while_as_many_run_as_may(db, most):
+    """So it is not looked at again by each take; and how long it lasts is the time of what runs."""
+    made(db, max_running=most)
+    db.rows("INSERT INTO queue.q_q (payload) SELECT '1' FROM generate_series(1, %s)", 2 * most)
+    assert len(take(db, most)) == most
+    db.rows("UPDATE queue.q_q SET expires_at = now() - interval '1 s' WHERE state = 'ready'")
+    db.rows("UPDATE queue.q_q SET lease_until = now() + interval '1 min' WHERE state = 'leased'")
+    for _ in range(3):
+        ms = db.due_ms("q")
+    assert 50000 < ms <= 60000
+    assert db.value("SELECT count(*) FROM queue.q_q WHERE state = 'ready'") == 0
+
+
 def test_an_end_that_is_not_committed_counts_as_running(db):
     made(db, max_running=1)
     (token,) = tokens(db)
