@@ -474,9 +474,7 @@ BEGIN
 		PERFORM queue._needs_read_committed('SEEK');
 	END IF;
 	PERFORM queue._hold_ring(s);
-	PERFORM queue._lock_lanes(u);
-	u := queue._find_subscription(s, sub);	-- somebody may have made it anew
-	PERFORM queue._must_read(u);
+	u := queue._lock_lanes(s, u);
 	FOR u IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = $1 AND t.owner = u.owner
 			ORDER BY t.ends IS NULL, t.lane LOOP
 		INSERT INTO queue._gone VALUES ('deliveries', u.number);
@@ -511,12 +509,24 @@ $$;
 -- group is in one delivery at a time, and each lane in its order. When parallel changes the lanes that there are read up to
 -- a snapshot, the new ones begin there, and not before those have ended.
 
-CREATE OR REPLACE FUNCTION queue._lock_lanes(u queue.subscriptions) RETURNS void
+-- Its lanes are locked, also those that were made while that waited: it may have been made anew, or parallel was changed. As it is
+-- then; or it is not there any more.
+CREATE OR REPLACE FUNCTION queue._lock_lanes(s queue.streams, u queue.subscriptions) RETURNS queue.subscriptions
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	locked int4[];
 BEGIN
-	PERFORM FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner ORDER BY t.number FOR NO KEY UPDATE;
+	LOOP
+		locked := ARRAY(SELECT t.number FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner
+			ORDER BY t.number FOR NO KEY UPDATE);
+		u := queue._find_subscription(s, u.name);
+		PERFORM queue._must_read(u);
+		EXIT WHEN u.number = ANY (locked) AND NOT EXISTS (SELECT FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name
+			AND t.owner = u.owner AND t.number <> ALL (locked));
+	END LOOP;
+	RETURN u;
 END
 $$;
 
@@ -619,9 +629,7 @@ BEGIN
 	IF 'parallel' = ANY (option_names || resets) THEN
 		PERFORM queue._hold_ring(s);
 	END IF;
-	PERFORM queue._lock_lanes(u);
-	was := queue._find_subscription(s, sub);
-	PERFORM queue._must_read(was);
+	was := queue._lock_lanes(s, u);
 	u := queue._subscription_options(was, option_names, option_values);
 	u := queue._subscription_options(u, array_agg(o), array_agg(CASE o WHEN 'lease' THEN '1 min' WHEN 'on_fail' THEN 'continue'
 			WHEN 'parallel' THEN '1' WHEN 'retry' THEN 'exponential 1s 1min' ELSE '1' END)) FROM unnest(resets) AS o;

@@ -251,6 +251,39 @@ def test_fail_of_events_beside_who_drops_their_reader(s, drop):
     assert s.connect("postgres").value("SELECT count(*) FROM queue.retries") == 0
 
 
+@pytest.mark.parametrize("moves", ["SELECT queue.seek('a', 's', 'now')", "SELECT queue.alter_for('s', 'a', '{parallel}', '{2}')"])
+def test_a_reader_is_moved_that_is_made_anew(s, moves):
+    """The new one is locked, too: who removes it waits for the end of that."""
+    one, two, three, root = s.connect(), s.connect(), s.connect(), s.connect("postgres")
+    one.rows("BEGIN")
+    one.rows("SELECT queue.unsubscribe('a', 's'), queue.subscribe('a', 's')")
+    moved = s.beside(two.rows, moves)
+    s.until_blocked(two)
+    root.rows("BEGIN")
+    holds = s.beside(root.rows, "LOCK TABLE queue.positions IN SHARE MODE")
+    s.until_blocked(root)
+    one.rows("COMMIT")
+    holds.result()
+    s.until_blocked(two)
+    removes = s.beside(three.rows, "SELECT queue.unsubscribe('a', 's')")
+    s.until_blocked(three)
+    root.rows("COMMIT")
+    moved.result()
+    removes.result()
+    assert s.column("SELECT subscription FROM queue.subscriptions()") == [None]
+
+
+@pytest.mark.parametrize("moves", ["SELECT queue.seek('a', 's', 'now')", "SELECT queue.alter_for('s', 'a', '{parallel}', '{2}')"])
+def test_a_reader_is_moved_that_goes(s, moves):
+    one, two = s.connect(), s.connect()
+    one.rows("BEGIN")
+    one.rows("SELECT queue.unsubscribe('a', 's')")
+    moved = s.beside(two.rows, moves)
+    s.until_blocked(two)
+    one.rows("COMMIT")
+    assert moved.error_of("42704").message_primary == 'subscription "a" of stream "s" does not exist'
+
+
 @pytest.mark.parametrize("sql", ["SELECT stream FROM queue.subscriptions()", "SELECT name FROM queue.health() WHERE about = 'stream'",
                                  "SELECT queue FROM queue.stats()"])
 def test_who_looks_at_all_while_one_is_dropped(s, sql):
