@@ -10,12 +10,13 @@
  * Runs SECONDS, after a fifth of that for warming up; or, when LIMIT is given (not 0), until that
  * many rows have been worked on (turns, if there is one step only) or a step finds nothing,
  * whatever comes first. Prints "rate" (turns per second, warmed up), "turns", "rows" (all),
- * "seconds" (with a LIMIT up to the end of the last turn) and "empty".
+ * "seconds" (with a LIMIT up to the end of the last turn), "cpu" (seconds of its own) and "empty".
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <time.h>
 
 #include "link.h"
 
@@ -185,6 +186,7 @@ int do_loop(const struct target *t, char **arg)
 	struct looper *all = need((size_t)l.n, sizeof(*all));
 	struct link *links = log_in_many(t, l.n);
 	struct epoll_event got[128];
+	struct timespec began, ended;
 	int ep, count;
 
 	while (l.steps[l.n_steps])
@@ -192,6 +194,7 @@ int do_loop(const struct target *t, char **arg)
 	if (l.n_steps == 0 || l.queues < 1)
 		return 2;
 	l.running = l.n;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &began);
 	start = now();
 	l.from = l.limit > 0 ? start : start + seconds / 5;
 	ep = begin(&l, all, links);
@@ -208,8 +211,12 @@ int do_loop(const struct target *t, char **arg)
 		if (l.pause > 0)
 			resume(all, l.n);
 	}
-	printf("rate %.1f\nturns %lu\nrows %lu\nseconds %.4f\nempty %lu\n",
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ended);
+	printf("rate %.1f\nturns %lu\nrows %lu\nseconds %.4f\ncpu %.4f\nempty %lu\n",
 		(double)l.counted / (now() - l.from), l.turns, l.rows,
-		(l.limit > 0 && l.turns > 0 ? l.last : now()) - start, l.empty);
+		(l.limit > 0 && l.turns > 0 ? l.last : now()) - start,
+		(double)(ended.tv_sec - began.tv_sec) +
+			(double)(ended.tv_nsec - began.tv_nsec) / 1e9,
+		l.empty);
 	return 0;
 }

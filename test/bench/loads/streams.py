@@ -10,11 +10,13 @@ payload of PgQ is text, ours is jsonb: so a drain of a stream of text is measure
 
 A drain of 100 000 events is over within a third of a second, in which a machine may be half as fast as in the next one. So all
 logs are filled first, with a subscription for each turn, and then read by turns; what is told is the median of the ratios of
-each turn, and how wide their middle half is. The first turn, which finds no hint bits and no plans, is not counted.
+each turn, and how wide their middle half is. The first turn, which finds no hint bits and no plans, is not counted. What several
+workers may gain depends on how many cores one keeps busy, and on what an event costs: so that is told, too.
 """
 
 import contextlib
 import importlib
+import os
 import sys
 import threading
 import time
@@ -72,6 +74,7 @@ class Ours:
         self.rig, self.pooler, self.workers, self.payload, self.log, self.size, self.then = rig, pooler, workers, payload, log, size, then
         self.label = "qbouncer" if workers == 1 else "qbouncer, parallel = %d" % workers
         self.push, self.fill_step = push_step(log), push_step(log, AT_ONCE)
+        self.client_us = None   # what an event of the last drain has cost the client
 
     def fresh(self, readers=1):
         self.drop()
@@ -116,6 +119,7 @@ class Ours:
     def _got(self, got, limit):
         if limit and got["rows"] < limit:
             raise Failed("%s: %d events of %d were delivered" % (self.label, got["rows"], limit))
+        self.client_us = got["cpu"] / max(got["rows"], 1) * 1e6
         return got["rows"] / got["seconds"]
 
     def receive(self, connection):
@@ -315,8 +319,10 @@ def streams(rig, plan):
 
 
 def _drained(rig, plan, loads):
-    """Of each of these loads, name: contender, the rates of so many turns."""
+    """Of each of these loads, name: contender, the rates of so many turns; and for ours the CPU of an event in us, of Postgres,
+    of the proxy and of the client."""
     got = {name: [] for name in loads}
+    cpu = {name: [] for name in loads}
     for c in {c.log: c for c in loads.values()}.values():
         c.fresh((plan.drains + 1) * sum(c.log == d.log for d in loads.values()))
         _push(rig, c, 4, 600, plan.events // AT_ONCE, c.fill_step)
@@ -328,10 +334,21 @@ def _drained(rig, plan, loads):
         for name in order:
             c = loads[name]
             each = sum(d.log == c.log for d in loads.values())
+            meter = Meter(rig, c.pooler)
             got[name].append(c.drain(i * each + first[name], plan.events))
+            if isinstance(c, Ours):
+                cost = meter.read(plan.events)
+                cpu[name].append((cost.postgres_us, cost.pooler_us, c.client_us))
     for c in loads.values():
         c.drop()
-    return {name: rates[1:] for name, rates in got.items()}
+    return {name: rates[1:] for name, rates in got.items()}, {name: costs[1:] for name, costs in cpu.items()}
+
+
+def _spent(rates, cpu):
+    """What an event has cost, and how many cores that has kept busy, as text: who waits for the disk leaves some to others."""
+    each = [median([cost[i] for cost in cpu]) for i in range(3)]
+    return "%.1f us of CPU an event (Postgres %.1f, qbouncer %.1f, client %.1f), %.1f cores busy" % (
+        sum(each), *each, median([rate * sum(cost) / 1e6 for rate, cost in zip(rates, cpu)]))
 
 
 def _round(rig, plan, c, got, psycopg2):
@@ -363,7 +380,9 @@ def _goals(got, ours, parallel, theirs):
              Goal("ten consumers of a stream, pushes as fast as they can", "told, without a goal: they share the cores",
                   "%.2f of the rate" % median(got[ours]["beside"])),
              Goal("from the commit of an event to its delivery", "p50 <= 1 ms", "%.2f ms" % median(got[ours]["behind"])),
-             Goal("%d workers of a subscription" % WORKERS, "faster than one", "%.2f x" % ratio_of(got[parallel]["drain"], got[ours]["drain"])),
+             Goal("%d workers of a subscription" % WORKERS, "faster than one", "%s; %s; one %s; of %d" % (
+                 spread(got[parallel]["drain"], got[ours]["drain"]), _spent(got[parallel]["drain"], got[parallel]["cpu"]),
+                 _spent(got[ours]["drain"], got[ours]["cpu"]), len(os.sched_getaffinity(0)))),
              Goal("%d workers, 10 ms of work for each %d events" % (WORKERS, WORKED), "faster than one",
                   "%.2f x" % ratio_of(got[parallel]["work"], got[ours]["work"]))]
     if theirs:
@@ -382,7 +401,7 @@ def _measured(rig, plan, all_of_them, psycopg2):
     got = {c: {of: [] for of in ("push", "work", "beside", "way", "behind", *PACED)} for c in all_of_them}
     copied = []
     pooler = ours.pooler
-    drained = _drained(rig, plan, {
+    drained, cpu = _drained(rig, plan, {
         "drain": Ours(rig, pooler, log="drained"), "then": Ours(rig, pooler, log="drained", then=True),
         "large": Ours(rig, pooler, log="drained", size=LARGE), "text": Ours(rig, pooler, payload="text", log="texts"),
         "large text": Ours(rig, pooler, payload="text", log="texts", size=LARGE), parallel: Ours(rig, pooler, WORKERS, log="shared"),
@@ -391,6 +410,7 @@ def _measured(rig, plan, all_of_them, psycopg2):
         got[ours][of] = drained[of]
     for c in (parallel, *theirs):
         got[c]["drain"] = drained[c]
+    got[ours]["cpu"], got[parallel]["cpu"] = cpu["drain"], cpu[parallel]
     for order in turns(all_of_them, plan.side_rounds):
         for c in order:
             _round(rig, plan, c, got[c], psycopg2)
