@@ -561,6 +561,7 @@ qb_doc = \
 	doc/decisions/044-sessions-that-are-kept.md \
 	doc/decisions/045-readers-that-count.md \
 	doc/decisions/046-payloads-as-text.md \
+	doc/decisions/047-answers-together.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
@@ -1133,6 +1134,8 @@ qb_dialogues = \
 	test/scenario/session/unnamed_in_doubt.dlg \
 	test/scenario/session/unnamed_reading.dlg \
 	test/scenario/take/answer_max.dlg \
+	test/scenario/take/answers_max.dlg \
+	test/scenario/take/answers_max_stream.dlg \
 	test/scenario/take/asked_when_gone.dlg \
 	test/scenario/take/cancelled_then_job.dlg \
 	test/scenario/take/database_down_first.dlg \

@@ -171,4 +171,8 @@ struct pool_target {
 };
 void pool_target(const struct pool *p, struct pool_target *ret);
 
+/* Bytes of answers that all clients have not read yet: what each has beyond that which is held of what passes through, and
+ * what row limits have left. */
+size_t client_all_unread(void);
+
 #endif

@@ -131,6 +131,7 @@ void queue_stat_each_delivery(
 	void (*fn)(const char *database, const struct hist *h, void *arg), void *arg);
 /* How many statements of clients there were in each merged one. */
 const struct hist *queue_stat_batches(void);
+size_t queue_stat_answers(void); /* bytes that are kept of answers (queue_answers_max) */
 void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *arg), void *arg);
 void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void *arg), void *arg);
 void queue_stat_each_lease(void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg);

@@ -290,6 +290,9 @@ static void write_verbs(struct buf *b)
 	metric_family(b, "queue_batch_statements", "histogram",
 		"How many statements of clients went to the database as one.");
 	metric_hist(b, "queue_batch_statements", NULL, 0, queue_stat_batches(), 1, 0);
+	metric_family(b, "queue_answers_bytes", GAUGE,
+		"What is kept of answers, of which clients have not read all yet.");
+	metric_value(b, "queue_answers_bytes", NULL, 0, (double)queue_stat_answers());
 }
 
 static void one_waiters(const struct queue_stat_queue *st, void *arg)

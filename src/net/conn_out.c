@@ -28,16 +28,35 @@ struct chunk {
 	uint8_t data[];
 };
 
-static struct chunk *free_list;
-static unsigned free_count, used_count;
+static struct {
+	struct chunk *free;
+	unsigned n_free, n_used;
+	size_t unread; /* of all connections, what each has beyond CONN_HIGH_WATER */
+} out;
+
+static size_t beyond(size_t len)
+{
+	return len > CONN_HIGH_WATER ? len - CONN_HIGH_WATER : 0;
+}
+
+static void set_len(struct conn *c, size_t len)
+{
+	out.unread += beyond(len) - beyond(c->out_len);
+	c->out_len = len;
+}
+
+size_t conn_all_unread(void)
+{
+	return out.unread;
+}
 
 static struct chunk *chunk_get(void)
 {
-	struct chunk *k = free_list;
+	struct chunk *k = out.free;
 
 	if (k) {
-		free_list = k->next;
-		free_count--;
+		out.free = k->next;
+		out.n_free--;
 	} else {
 		k = mem_alloc(CHUNK_SIZE);
 		if (!k)
@@ -45,31 +64,31 @@ static struct chunk *chunk_get(void)
 	}
 	k->next = NULL;
 	k->off = k->len = 0;
-	used_count++;
+	out.n_used++;
 	return k;
 }
 
 static void chunk_put(struct chunk *k)
 {
-	used_count--;
-	if (free_count >= FREE_CHUNKS) {
+	out.n_used--;
+	if (out.n_free >= FREE_CHUNKS) {
 		mem_free(k);
 		return;
 	}
-	k->next = free_list;
-	free_list = k;
-	free_count++;
+	k->next = out.free;
+	out.free = k;
+	out.n_free++;
 }
 
 void out_module_free(void)
 {
 	struct chunk *k;
 
-	while ((k = free_list)) {
-		free_list = k->next;
+	while ((k = out.free)) {
+		out.free = k->next;
 		mem_free(k);
 	}
-	free_count = 0;
+	out.n_free = 0;
 	ring_free();
 }
 
@@ -82,7 +101,7 @@ void out_drop(struct conn *c)
 		chunk_put(k);
 	}
 	c->out_tail = NULL;
-	c->out_len = 0;
+	set_len(c, 0);
 }
 
 static bool out_append(struct conn *c, const uint8_t *data, size_t len)
@@ -106,7 +125,7 @@ static bool out_append(struct conn *c, const uint8_t *data, size_t len)
 			n = len;
 		memcpy(k->data + k->len, data, n);
 		k->len += (uint32_t)n;
-		c->out_len += n;
+		set_len(c, c->out_len + n);
 		data += n;
 		len -= n;
 	}
@@ -115,7 +134,7 @@ static bool out_append(struct conn *c, const uint8_t *data, size_t len)
 
 static void out_consume(struct conn *c, size_t n)
 {
-	c->out_len -= n;
+	set_len(c, c->out_len - n);
 	while (n > 0) {
 		struct chunk *k = c->out_head;
 		size_t have = k->len - k->off;
@@ -313,7 +332,7 @@ void conn_write(struct conn *c, const void *data, size_t len)
 	if ((c->flags & (F_CLOSED | F_ENDED | F_BROKEN | F_NO_MEMORY)))
 		return;
 	if (c->out_len == 0 && !(c->flags & F_BLOCKED) &&
-		(len >= LARGE_WRITE || used_count >= MANY_CHUNKS)) {
+		(len >= LARGE_WRITE || out.n_used >= MANY_CHUNKS)) {
 		size_t n = write_direct(c, p, len);
 
 		p += n;

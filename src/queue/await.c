@@ -61,6 +61,7 @@ struct awaiting {
 	struct qdb *db;
 	struct pool *pool;
 	struct merge_item *item; /* asks; NULL: does not */
+	struct bound held;       /* of the rows that it keeps while others are missing */
 	char *key;               /* the job, or the batch, as the client named it; or NULL */
 	bool batch;
 	bool any;      /* one is enough */
@@ -139,6 +140,7 @@ static void await_free_one(struct awaiting *w)
 {
 	for (int i = 0; i < w->n; i++)
 		buf_free(&w->jobs[i].row);
+	bound_end(&w->held);
 	mem_free(w->jobs);
 	mem_free(w->key);
 	mem_free(w);
@@ -309,13 +311,17 @@ static bool rows_failed(const struct awaiting *w)
 }
 
 /* Rows of several looks together. */
-static bool keeps_too_much(const struct awaiting *w, int64_t most)
+static bool keeps_too_much(struct awaiting *w, struct pg_error *err)
 {
+	const int64_t most = conf_current()->p.queue_answer_max;
 	size_t kept = 0;
 
 	for (int i = 0; i < w->n; i++)
 		kept += w->jobs[i].row.len;
-	return most > 0 && w->n_ended > 1 && kept > (size_t)most;
+	if (most <= 0 || w->n_ended <= 1 || kept <= (size_t)most)
+		return bound_keeps(&w->held, kept, err);
+	bound_exceeded(err, most, FEWER);
+	return true;
 }
 
 static bool has_ended(const struct awaiting *w)
@@ -349,7 +355,6 @@ static void not_yet(struct awaiting *w)
 
 static void on_done(void *arg, const struct pg_error *err)
 {
-	const int64_t most = conf_current()->p.queue_answer_max;
 	struct awaiting *w = arg;
 	struct pg_error large;
 
@@ -376,8 +381,7 @@ static void on_done(void *arg, const struct pg_error *err)
 		park_fail(&w->park, err);
 	} else if (rows_failed(w)) {
 		park_no_memory(&w->park);
-	} else if (keeps_too_much(w, most)) {
-		bound_exceeded(&large, most, FEWER);
+	} else if (keeps_too_much(w, &large)) {
 		park_fail(&w->park, &large);
 	} else if (has_ended(w)) {
 		end_answer(&w->park);

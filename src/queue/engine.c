@@ -68,6 +68,7 @@ static void request_free(struct request *r)
 	if (r->then != NULL)
 		r->then->free(r->then);
 	answer_free(&r->answer);
+	bound_end(&r->bound);
 	mem_free(r->formats);
 	block_put(r, sizeof(*r));
 }
@@ -205,6 +206,7 @@ static bool sent_again(struct request *r, const struct pg_error *cause)
 static void forget_rows(struct request *r)
 {
 	buf_reset(&r->answer.rows);
+	bound_end(&r->bound);
 	r->answer.n_rows = 0;
 	r->rows = 0;
 	r->value = 0;

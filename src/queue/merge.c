@@ -432,6 +432,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		(b->at->got >= b->at->n || (b->at->dropped && !b->group->spec.split)))
 		b->at = b->at->next;
 	i = b->at;
+	b->rows.shared = b->n_items > 1;
 	if (b->group->spec.bounded != NULL)
 		bound_row(&b->rows, b->task, len);
 	if (i == NULL) {
@@ -452,6 +453,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 
 static void batch_end(struct batch *b, const struct pg_error *err)
 {
+	bound_end(&b->rows); /* an answer is its client's from here on */
 	while (b->items != NULL) {
 		struct merge_item *i = b->items;
 
@@ -525,6 +527,8 @@ static void on_done(void *arg, const struct pg_error *err)
 		g->unsent--;
 	merge_end_flight(b, err);
 	again = merge_goes_on(b, err);
+	if (again)
+		bound_end(&b->rows);
 	if (patient)
 		g->patient--;
 	else
@@ -586,7 +590,6 @@ static bool run(struct group *g)
 		return false;
 	b->next = NULL;
 	b->sent = b->cancelled = false;
-	b->rows = (struct bound){0};
 	if (!merge_send(b)) {
 		ungather(b);
 		return false;

@@ -155,7 +155,8 @@ static bool send_not_lone(struct batch *b, const struct pg_error *err)
 /* Too much for all of them need not be for each; nor for the others, what is for one. */
 static bool is_too_much(const struct batch *b, const struct pg_error *err)
 {
-	return err != NULL && b->rows.over != 0 && strcmp(err->sqlstate, "54000") == 0;
+	return err != NULL && b->rows.over != 0 &&
+	       (strcmp(err->sqlstate, "54000") == 0 || strcmp(err->sqlstate, BOUND_STATE) == 0);
 }
 
 /* In one way or another: nobody is answered yet. */

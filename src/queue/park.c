@@ -9,6 +9,7 @@
 #include "qlang/explain.h"
 #include "qlang/refusal.h"
 #include "queue/stat.h"
+#include "bound.h"
 #include "count.h"
 #include "heap.h"
 #include "park.h"
@@ -121,7 +122,8 @@ bool park_may_try_again(const struct park *p, const struct pg_error *err)
 	CHECK_PARK(p);
 	return p->wait > 0 &&
 	       (strncmp(err->sqlstate, "08", 2) == 0 || strncmp(err->sqlstate, "57P", 3) == 0 ||
-		       strcmp(err->sqlstate, "53300") == 0);
+		       strcmp(err->sqlstate, "53300") == 0 ||
+		       strcmp(err->sqlstate, BOUND_STATE) == 0);
 }
 
 /* --- ends --- */

@@ -69,7 +69,8 @@ static void on_ended(void *arg, const struct pg_error *err)
 	slot_rest(s, err != NULL ? REST : 0);
 }
 
-static const struct worker_ops worker_ops = {.job = on_job, .lost = on_lost, .ended = on_ended};
+static const struct worker_ops worker_ops = {
+	.bare = true, .job = on_job, .lost = on_lost, .ended = on_ended};
 
 /* --- slots --- */
 

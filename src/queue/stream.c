@@ -18,6 +18,7 @@
 #include "queue/stat.h"
 #include "wire/row.h"
 #include "back.h"
+#include "bound.h"
 #include "count.h"
 #include "deferred.h"
 #include "head.h"
@@ -35,8 +36,10 @@
 #define PART_SIZE      (16 * 1024) /* bytes of rows that do not wait for those behind them */
 #define PART_OF_WHERE  (1024 * 1024)
 #define UNREAD_LONGEST (60 * USEC_SEC)
-#define LANE_LOCKED    100  /* ms: what the database says if a lane was not free */
-#define BESIDE_SLOW    1000 /* ms: ... and that may be the one of who reads slowly */
+#define UNREAD_MUCH                                                                                \
+	(1024 * 1024)    /* bytes of who does not read and cannot rest: what he has, or more */
+#define LANE_LOCKED 100  /* ms: what the database says if a lane was not free */
+#define BESIDE_SLOW 1000 /* ms: ... and that may be the one of who reads slowly */
 
 struct failure {
 	struct pg_error err;
@@ -53,6 +56,7 @@ static void reader_free(struct reader *w)
 {
 	take_args_free(&w->args);
 	delivery_free(&w->got);
+	bound_end(&w->bound);
 	mem_free(w->failure);
 	mem_free(w->least);
 	mem_free(w->within);
@@ -214,7 +218,8 @@ static void goes_on(struct park *p)
 		(void)!park_again_at(p, at > now + STUCK_AFTER ? at : now + STUCK_AFTER);
 }
 
-static void show_part(struct reader *w)
+/* Returns how much of it is kept for its client. */
+static size_t show_part(struct reader *w)
 {
 	struct taker *t = w->taker;
 	struct answer a = answer_of(w);
@@ -222,20 +227,21 @@ static void show_part(struct reader *w)
 
 	if (t == NULL) {
 		buf_reset(&w->got.rows);
-		return;
+		return 0;
 	}
 	if (t->ops->part == NULL || w->got.torn || buf_failed(&w->got.rows) || w->until == 0)
-		return;
+		return w->got.rows.len;
 	taken = t->ops->part(t, &a);
 	if (taken == PART_REFUSED)
-		return;
+		return w->got.rows.len;
 	w->got.rows = a.rows;
 	if (w->shown == SHOWN_UNREAD)
-		return;
+		return 0;
 	w->shown = SHOWN_ROWS;
 	task_rest(w->task, false);
 	if (taken == PART_FULL)
 		rest(w);
+	return taken == PART_FULL && w->shown != SHOWN_UNREAD ? UNREAD_MUCH : 0;
 }
 
 /* A condition may still fail, which would say at which event. */
@@ -255,7 +261,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	if (w->got.lasts > 0 && task_sent_at(w->task) != 0)
 		w->until = task_sent_at(w->task) + (usec_t)(w->got.lasts - 1) * USEC_MSEC;
 	if (w->got.rows.len >= part_size(w))
-		show_part(w);
+		bound_part(&w->bound, w->task, show_part(w));
 }
 
 /* Who asked for it has left: the next one need not wait for the end of its lease. */
@@ -429,6 +435,8 @@ static void on_done(void *arg, const struct pg_error *err)
 
 	look_for_it(w);
 	w->task = NULL;
+	err = bound_error(&w->bound, err, BOUND_LIMIT);
+	bound_end(&w->bound);
 	w->shown = w->shown != SHOWN_NOTHING ? SHOWN_ROWS : SHOWN_NOTHING;
 	if (w->taker == NULL) {
 		give_back_delivery(w);

@@ -4,6 +4,7 @@
 #ifndef QB_QUEUE_STREAM_INT_H
 #define QB_QUEUE_STREAM_INT_H
 
+#include "bound.h"
 #include "delivery.h"
 #include "heap.h"
 #include "park.h"
@@ -63,6 +64,7 @@ struct reader {
 	struct task *task; /* asks; NULL: does not */
 	struct take_args args;
 	struct delivery got;
+	struct bound bound; /* of what is kept of it */
 	int32_t stamp; /* our number, of this TAKE */
 	int64_t seed;  /* of which its token is made */
 	bool direct;   /* it asks by the number of the stream */

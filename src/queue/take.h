@@ -23,6 +23,7 @@ struct take_args {
 	enum qpayload payload;
 	struct take_where *where; /* owned; NULL: none */
 	bool behind_done; /* what it fails by does not undo that */
+	bool bare;      /* payloads and headers are not kept */
 	bool described; /* the client was told so: nothing else will do */
 };
 

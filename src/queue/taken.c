@@ -108,15 +108,29 @@ static void get_looked(struct waiter *w, const struct wire_col *ours)
 
 #define ROW_HEAD 7 /* of the message: its type, its length, how many columns */
 
+/* ... and without what may be large. */
+static void keep_bare(struct waiter *w, struct wire_col *cols)
+{
+	size_t row = build_row_begin(&w->answer.rows, w->n_columns);
+
+	for (int i = 0; i < w->n_columns; i++)
+		build_row_value(&w->answer.rows, cols[i].data, cols[i].len);
+	build_row_end(&w->answer.rows, row);
+}
+
 /* The row without our columns. */
-static void keep_row(
-	struct waiter *w, struct taken *t, const struct wire_col *cols, const uint8_t *body)
+static void keep_row(struct waiter *w, struct taken *t, struct wire_col *cols, const uint8_t *body)
 {
 	struct buf *b = &w->answer.rows;
 
+	if (w->args.bare)
+		cols[TAKEN_payload].len = cols[TAKEN_headers].len = -1;
 	t->key_at = b->len + ROW_HEAD + wire_row_size(cols, TAKEN_key) + 4;
 	t->key_len = cols[TAKEN_key].len;
-	build_row_first(b, body, cols, w->n_columns);
+	if (w->args.bare)
+		keep_bare(w, cols);
+	else
+		build_row_first(b, body, cols, w->n_columns);
 	w->answer.n_rows++;
 }
 

@@ -261,7 +261,8 @@ bool worker_take(struct worker *w, const char *queue, enum qpayload payload, int
 	usec_t hold)
 {
 	const struct bind_values none = {0};
-	struct take_args a = {.limit = limit, .wait = wait, .payload = payload};
+	struct take_args a = {
+		.limit = limit, .wait = wait, .payload = payload, .bare = w->ops->bare};
 	struct names names = {0};
 	bool ok;
 

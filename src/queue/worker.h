@@ -14,6 +14,7 @@ struct worker;
 
 /* All are called from the loop, never from inside. In job() and lost() the worker may not be freed. */
 struct worker_ops {
+	bool bare; /* payloads and headers are of no use: job() gets none, and none are kept */
 	/* A job that it holds now: enum taken_column (queue_call.h), as text. Borrowed. */
 	void (*job)(void *arg, const struct wire_col *cols);
 	/* It is not to work on this job any more: it was cancelled, its lease has ended, or was given back as the process

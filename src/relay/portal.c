@@ -12,6 +12,20 @@
 
 /* --- portals --- */
 
+static size_t kept; /* rows of all of them */
+
+/* Once for each that ends, too. */
+static void drop_rows(struct portal *p)
+{
+	kept -= p->rows.len;
+	buf_free(&p->rows);
+}
+
+size_t client_all_unread(void)
+{
+	return kept + conn_all_unread();
+}
+
 struct portal *portal_search(struct client *c, const char *name)
 {
 	struct portal *p = c->portals;
@@ -32,7 +46,7 @@ void portal_free(struct portal **pp)
 
 	*pp = NULL;
 	lstmt_drop(&p->stmt);
-	buf_free(&p->rows);
+	drop_rows(p);
 	block_put(p, p->size);
 }
 
@@ -161,7 +175,7 @@ static enum step answer_rows(struct client *c, struct portal *p, int32_t max_row
 		build_simple(&b, 's');
 	} else {
 		build_complete(&b, p->tag);
-		buf_free(&p->rows);
+		drop_rows(p);
 		p->rows_pos = 0;
 		if (strncmp(p->tag, "SELECT ", 7) == 0)
 			util_strlcpy(p->tag, "SELECT 0", sizeof(p->tag));
@@ -188,7 +202,9 @@ static enum step answer_execute(
 		client_out_of_memory(c);
 		return STEP_END;
 	}
+	drop_rows(p);
 	p->rows = a->rows;
+	kept += p->rows.len;
 	p->rows_pos = 0;
 	a->rows = BUF_INIT;
 	util_strlcpy(p->tag, a->tag, sizeof(p->tag));

@@ -394,6 +394,15 @@ size_t conn_pending_output(const struct conn *c)
 	return c->out.len;
 }
 
+size_t conn_all_unread(void)
+{
+	size_t n = 0;
+
+	for (const struct conn *c = net.conns; c; c = c->next)
+		n += c->out.len > CONN_HIGH_WATER ? c->out.len - CONN_HIGH_WATER : 0;
+	return n;
+}
+
 uint64_t conn_output_end(const struct conn *c)
 {
 	return c->broken || c->no_memory ? UINT64_MAX : c->bytes_out + c->out.len;
