@@ -3,8 +3,9 @@
 -- The table of a queue is its owner's alone to use, until he grants rights on it (catalogue.sql).
 --
 -- Indexes: the key; the head (what is taken next); what becomes due by itself (ends of leases and of delays, and
--- expiry, in one order: queue._due()); what is dead, for looking and for retention. All but the first are partial, so
--- each job is in two of them at any time, or three if it is ready and expires; those of KEY and GROUP are in group.sql.
+-- expiry, in one order: queue._due(); with the state, so that who looks for one reads no rows of another); what is dead,
+-- for looking and for retention. All but the first are partial, so each job is in two of them at any time, or three if it
+-- is ready and expires; those of KEY and GROUP are in group.sql.
 -- Each one is opened, and planned with its condition, by each statement that takes or pushes: a comparison of states
 -- costs more there than an index that has none.
 --
@@ -68,7 +69,7 @@ BEGIN
 			toast.vacuum_truncate = off, toast.autovacuum_vacuum_threshold = 1000,
 			toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_cost_delay = 0);
 		CREATE INDEX %5$I ON %1$s (priority DESC, position) WHERE state = 'ready';
-		CREATE INDEX %6$I ON %1$s (due) WHERE due IS NOT NULL;
+		CREATE INDEX %6$I ON %1$s (due, state) WHERE due IS NOT NULL;
 		CREATE INDEX %7$I ON %1$s (ended_at) WHERE ended_at IS NOT NULL;
 		REVOKE ALL ON %1$s FROM PUBLIC;
 	$sql$, tab, format('n%s_id', number), format('n%s_position', number),
