@@ -440,3 +440,38 @@ def test_workers_that_die(q):
     work(survivor, False)
     assert len(finished) == 300 and set(finished.values()) == {1}
     assert q.rows("SELECT * FROM queue.q_q") == []
+
+
+EACH = 600  # of each kind
+
+
+def test_all_that_is_due_beside_each_other(db):
+    """Ripe ones, late ones, ends of leases, wrong times, mixed in the order of their times, under an old snapshot and by
+    two at a time: each is moved once, and in the end nothing is due."""
+    db.create("q", max_attempts=2, retain_done="1 day")
+    db.rows("DO $$ DECLARE c text; BEGIN FOR c IN SELECT conname FROM pg_constraint WHERE conrelid = 'queue.q_q'::regclass AND contype = 'c' LOOP"
+            " EXECUTE format('ALTER TABLE queue.q_q DROP CONSTRAINT %I', c); END LOOP; END $$; DROP TRIGGER tests_move ON queue.q_q")
+    db.rows("""INSERT INTO queue.q_q (payload, state, attempt, token, run_at, lease_until, expires_at, due)
+        SELECT to_jsonb(k), CASE k WHEN 0 THEN 'later' WHEN 1 THEN 'ready' WHEN 2 THEN 'leased' WHEN 3 THEN 'leased' WHEN 4 THEN 'leased' ELSE 'ready' END,
+            CASE k WHEN 2 THEN 1 WHEN 3 THEN 2 WHEN 4 THEN 1 ELSE 0 END, CASE k WHEN 2 THEN 'a' WHEN 3 THEN 'a' WHEN 4 THEN 'xa' END,
+            CASE WHEN k = 0 THEN at END, CASE WHEN k IN (2, 3, 4) THEN at END, CASE WHEN k = 1 THEN at END, at
+        FROM (SELECT n %% 6 AS k, now() - interval '1 hour' + n * interval '1 ms' AS at FROM generate_series(1, 6 * %s) AS n) AS x""", EACH)
+    old, one, two = db.connect(), db.connect(), db.connect()
+    old.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    old.rows("SELECT count(*) FROM queue.q_q")
+
+    def work(s):
+        got = []
+        while s.value("SELECT EXISTS (SELECT FROM queue.q_q WHERE due <= now())"):
+            got += [job["id"] for job in s.take("q", 50, lease="1 h")]
+        return got
+
+    beside = two.beside(work, two)
+    got = work(one) + beside.result()
+    assert len(got) == len(set(got))
+    assert old.rows("SELECT state, count(*) FROM queue.q_q GROUP BY 1 ORDER BY 1") == [("later", EACH), ("leased", 3 * EACH), ("ready", 2 * EACH)]
+    rest = dict(db.rows("SELECT payload::text, count(*) FROM queue.q_q WHERE state IN ('ready', 'leased') GROUP BY 1"))
+    assert rest == {"0": EACH, "2": EACH, "5": EACH}
+    assert db.rows("SELECT payload, count(*) FROM queue.q_q WHERE state = 'dead' GROUP BY 1") == [(3, EACH)]
+    assert db.rows("SELECT state, payload, count(*) FROM queue.a_q GROUP BY 1, 2 ORDER BY 1") == [("cancelled", 4, EACH), ("expired", 1, EACH)]
+    assert db.value("SELECT count(*) FROM queue.q_q WHERE failures <> (payload IN ('2', '3'))::int4") == 0
