@@ -8,9 +8,10 @@
 #define PERIOD       (333 * USEC_MSEC)
 #define SURPLUS_IDLE (30 * USEC_SEC) /* servers beyond the pool's size are closed after this */
 
-static usec_t stats_at;
-/* is_limited(), of this tick: with thousands of clients a look at each costs */
-static bool limited;
+static struct {
+	usec_t stats_at;
+	bool limited; /* is_limited(), of this tick: with thousands of clients a look at each costs */
+} janitor;
 
 /* --- clients --- */
 
@@ -152,7 +153,7 @@ static void check_clients(struct pool *p, usec_t now)
 	DL_FOREACH_SAFE (p->servers[SERVER_ACTIVE].head, s, tmp)
 		if (s->link != NULL)
 			check_active(s, s->link, now);
-	if (!limited)
+	if (!janitor.limited)
 		return;
 	DL_FOREACH_SAFE (p->waiting.head, c, ctmp)
 		(void)check_transaction(c, now);
@@ -344,12 +345,12 @@ static void averages(usec_t now)
 {
 	usec_t period = conf_current()->p.stats_period;
 
-	if (stats_at == 0)
-		stats_at = now;
-	if (period == 0 || now - stats_at < period)
+	if (janitor.stats_at == 0)
+		janitor.stats_at = now;
+	if (period == 0 || now - janitor.stats_at < period)
 		return;
-	stat_end_period(now - stats_at);
-	stats_at = now;
+	stat_end_period(now - janitor.stats_at);
+	janitor.stats_at = now;
 	if (conf_current()->p.log_stats)
 		log_averages();
 }
@@ -359,7 +360,7 @@ usec_t janitor_tick(void *arg, usec_t now)
 	usec_t end;
 
 	(void)arg;
-	limited = is_limited();
+	janitor.limited = is_limited();
 	check_logins(now);
 	pooler_gate(now);
 	if (suspend_tick(now))
