@@ -163,3 +163,13 @@ def test_jsonb_is_read_as_it_was_pushed(db):
         bob.fails(state, "INSERT INTO %s (payload) VALUES (%%s)" % log, refused)
         bob.fails(state, "SELECT queue._push('s', ARRAY[%s], NULL, NULL, NULL, NULL, false)", refused)
     db.fails("22P02", "UPDATE queue.retries SET payload_jsonb = '{no'")
+
+
+def test_jsonb_of_a_bulk_push_has_the_form_of_jsonb(db):
+    """Its rows are jsonb before the stream sees them."""
+    text = '{"b": 1,  "a": 2, "a": 3}'
+    db.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    db.rows("INSERT INTO queue.q_s (payload) VALUES (%s)", text)
+    db.rows("SELECT queue.push('s', %s)", text)
+    log = "queue.e%d_0" % db.value("SELECT number FROM queue.streams")
+    assert db.column("SELECT payload FROM %s ORDER BY id" % log) == ['{"a": 3, "b": 1}', text]
