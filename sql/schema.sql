@@ -351,7 +351,7 @@ CREATE TABLE queue.retries (
 	payload_jsonb text,		-- one of them, as the stream's are
 	payload_text text,
 	payload_bytea bytea,
-	CHECK (num_nonnulls(payload_jsonb::jsonb, payload_text, payload_bytea) = 1),
+	CHECK (num_nonnulls(payload_jsonb, payload_text, payload_bytea) = 1),	-- that it is jsonb: functions/retry.sql
 	-- with on_fail = block: of its group; the first of them by id says when they come, the others are due at infinity
 	blocks bool NOT NULL DEFAULT false CHECK (NOT blocks OR "group" IS NOT NULL),
 	PRIMARY KEY (sub, id),

@@ -269,8 +269,23 @@ BEGIN
 END
 $$;
 
+-- A copy that is jsonb is read as such when it is made: the condition of a trigger fails where it is none. A CHECK would read it
+-- at each attempt, too.
+CREATE OR REPLACE FUNCTION queue._copy_is_no_jsonb() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '22P02', MESSAGE = format('the payload of event %s is not jsonb', NEW.id);
+END
+$$;
+
 DO $qbouncer_retries$
 BEGIN
+	IF NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = 'queue.retries'::regclass AND t.tgname = 'a_jsonb') THEN
+		CREATE TRIGGER a_jsonb BEFORE INSERT OR UPDATE OF payload_jsonb ON queue.retries FOR EACH ROW
+			WHEN (NEW.payload_jsonb IS NOT NULL AND NEW.payload_jsonb::jsonb IS NULL) EXECUTE FUNCTION queue._copy_is_no_jsonb();
+	END IF;
 	IF NOT EXISTS (SELECT FROM pg_policy AS p WHERE p.polrelid = 'queue.retries'::regclass) THEN
 		CREATE POLICY own ON queue.retries USING (pg_has_role(owner, 'USAGE') AND queue._may_read_copies(sub));
 	END IF;

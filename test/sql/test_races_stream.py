@@ -414,7 +414,7 @@ WORLDS = {
         "SELECT queue.seek('a', 's', 'now')", "SELECT queue.alter('s', '{retain}', '{1 h}')", "SELECT queue.maintain()",
         "SELECT queue.grant('s', '{all}', '{bob}')", "SELECT queue.revoke('s', '{all}', '{bob}')", "SELECT * FROM queue.subscriptions()",
         "SELECT queue.push('s', '1', \"group\" => 'g')", "SELECT queue.done(token) FROM queue.take_for('s', 'a', 1)",
-        "SELECT queue.fail(token, events => ARRAY[id::text]) FROM queue.take_for('s', 'b', 1)",
+        "SELECT queue.fail(token, events => ARRAY[id]) FROM queue.take_for('s', 'b', 1)",
         "SELECT queue.redrive_for('s', 'b')", "SELECT queue.fail(token) FROM queue.take_for('s', 'a', 1)"],
     "names": ["SELECT queue.create('x', true, '{kind}', '{stream}')", "SELECT queue.create('x', true)", "SELECT queue.create('y', true)",
               "SELECT queue.drop('x', true)", "SELECT queue.drop('y', true)", "SELECT queue.alter('y', '{dead_queue}', '{x}')",
