@@ -578,12 +578,18 @@ CREATE OR REPLACE FUNCTION queue._stream_right_changed() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	s queue.streams;
 BEGIN
 	IF TG_RELID <> 'queue._stream_right'::regclass THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
 	END IF;
-	PERFORM FROM queue.streams AS s WHERE s.name = NEW.queue FOR NO KEY UPDATE;
-	EXECUTE queue._stream_right_sql(NEW.gives, (queue._find_stream(NEW.queue)).number, NEW.kind, NEW.role);
+	LOOP	-- until it is locked: it may have been made anew while this waited
+		SELECT * INTO s FROM queue.streams AS t WHERE t.name = NEW.queue FOR NO KEY UPDATE;
+		EXIT WHEN FOUND;
+		PERFORM queue._find_stream(NEW.queue);
+	END LOOP;
+	EXECUTE queue._stream_right_sql(NEW.gives, s.number, NEW.kind, NEW.role);
 	RETURN NEW;
 END
 $$;
