@@ -424,6 +424,8 @@ libqb_admin_a_SOURCES = \
 	src/admin/tables.c
 
 libqb_http_a_SOURCES = \
+	src/http/choice.c \
+	src/http/choice.h \
 	src/http/gather.c \
 	src/http/gather.h \
 	src/http/http.c \
@@ -562,6 +564,7 @@ qb_doc = \
 	doc/decisions/045-readers-that-count.md \
 	doc/decisions/046-payloads-as-text.md \
 	doc/decisions/047-answers-together.md \
+	doc/decisions/047-queue-per-tenant.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

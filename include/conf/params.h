@@ -263,6 +263,8 @@ PARAM_STR (metrics_addr, "127.0.0.1", 1, 255, PARAM_RELOAD, NULL,
 	"Address for `metrics_port`. Whoever reaches it may read.")
 PARAM_TIME(metrics_queue_interval, "15s", USEC_SEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How often the jobs of each queue are counted in the database, as long as the metrics are read.")
+PARAM_INT (metrics_queues, "1000", 0, 1000000, PARAM_RELOAD, NULL,
+	"How many queues, streams and subscriptions have metrics of their own, the most used first; of the others there are sums.")
 
 PARAM_GROUP("Console")
 PARAM_STR (admin_users, "", 0, 8192, PARAM_RELOAD, NULL,

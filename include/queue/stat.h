@@ -19,6 +19,7 @@ struct queue_stat_queue {
 	/* since the start; served: jobs given to clients; handed: of these, leased by the push itself */
 	uint64_t wakes, fetches, handed, served;
 	uint64_t failed; /* attempts that FAIL reported through this proxy, since the start */
+	uint64_t used;   /* statements about it, and jobs that were given */
 };
 
 struct queue_stat_waiter {

@@ -8,6 +8,7 @@
 #include "conf/conf.h"
 #include "http/http.h"
 #include "gather.h"
+#include "choice.h"
 #include "http_int.h"
 #include "net/team.h"
 #include "pooler/pooler.h"
@@ -89,6 +90,7 @@ bool http_start(void)
 void http_close(void)
 {
 	serve_close();
+	choice_stop();
 	memset(&http, 0, sizeof(http));
 }
 

@@ -13,6 +13,8 @@
 
 #include "base/log.h"
 #include "base/version.h"
+#include "choice.h"
+#include "conf/conf.h"
 #include "http_int.h"
 #include "net/team.h"
 #include "pooler/pooler.h"
@@ -295,13 +297,40 @@ static void write_verbs(struct buf *b)
 	metric_value(b, "queue_answers_bytes", NULL, 0, (double)queue_stat_answers());
 }
 
+/* Families that have a line for each queue: those that have no name here are added up. */
+struct named_pass {
+	struct buf *b;
+	const char *name;
+	struct rest *rest;
+};
+
+/* Of a queue. label, value: one label more, or NULL. */
+static void put_named(struct named_pass *p, enum rest_way way, const char *database,
+	const char *queue, const char *label, const char *value, double v)
+{
+	struct label labels[] = {{"database", database}, {"queue", queue}, {label, value}};
+
+	if (choice_names(database, queue, NULL))
+		metric_value(p->b, p->name, labels, label != NULL ? 3 : 2, v);
+	else
+		rest_add(&p->rest, way, database, label, value, v);
+}
+
+/* The head of a family, the lines that each() passes to its function, and that of the others. */
+#define NAMED_FAMILY(b, name, type, help, each, fn)                                                \
+	do {                                                                                       \
+		struct named_pass named_ = {b, name, NULL};                                        \
+		metric_family(b, name, type, help);                                                \
+		each(fn, &named_);                                                                 \
+		rest_write(&named_.rest, b, name);                                                 \
+	} while (0)
+
 static void one_waiters(const struct queue_stat_queue *st, void *arg)
 {
-	struct label labels[] = {{"database", st->database}, {"queue", st->queue}};
 	double waiters = show_number(SHOW_QUEUES, SHOW_COLUMN(QUEUES, waiters), st);
 
 	if (waiters > 0)
-		metric_value(arg, "queue_waiters", labels, 2, waiters);
+		put_named(arg, REST_SUM, st->database, st->queue, NULL, NULL, waiters);
 }
 
 /* How the figures of a gauge are called; a figure that is not known is left out. */
@@ -313,23 +342,18 @@ static const struct {
 
 static void one_depth(const struct queue_stat_gauge *st, void *arg)
 {
-	for (size_t i = 0; i < ARRAY_LEN(gauges); i++) {
-		struct label labels[] = {{"database", st->database}, {"queue", st->queue},
-			{"state", gauges[i].state}};
-
+	for (size_t i = 0; i < ARRAY_LEN(gauges); i++)
 		if (st->figure[gauges[i].figure] >= 0)
-			metric_value(
-				arg, "queue_jobs", labels, 3, (double)st->figure[gauges[i].figure]);
-	}
+			put_named(arg, REST_SUM, st->database, st->queue, "state", gauges[i].state,
+				(double)st->figure[gauges[i].figure]);
 }
 
 static void one_oldest(const struct queue_stat_gauge *st, void *arg)
 {
-	struct label labels[] = {{"database", st->database}, {"queue", st->queue}};
 	int64_t ms = st->figure[GAUGE_OLDEST_MS];
 
 	if (st->figure[GAUGE_READY] >= 0)
-		metric_value(arg, "queue_oldest_ready_seconds", labels, 2,
+		put_named(arg, REST_MOST, st->database, st->queue, NULL, NULL,
 			ms > 0 ? (double)ms / 1000 : 0);
 }
 
@@ -339,49 +363,56 @@ struct streamed {
 	bool of_subscription;
 	int figure;
 	double unit;
+	enum rest_way others;
 };
 static const struct streamed streamed[] = {
-	{"queue_stream_events", GAUGE, "Events that the stream has.", false, GAUGE_EVENTS, 1},
+	{"queue_stream_events", GAUGE, "Events that the stream has.", false, GAUGE_EVENTS, 1,
+		REST_SUM},
 	{"queue_stream_bytes", GAUGE, "What they have on disk, with the indexes.", false,
-		GAUGE_BYTES, 1},
+		GAUGE_BYTES, 1, REST_SUM},
 	{"queue_stream_oldest_seconds", GAUGE, "How old the oldest of them is.", false,
-		GAUGE_AGE_MS, 1e-3},
+		GAUGE_AGE_MS, 1e-3, REST_MOST},
 	{"queue_stream_pushed_total", COUNTER, "Events that were pushed, as their ids tell.", false,
-		GAUGE_TOTAL, 1},
+		GAUGE_TOTAL, 1, REST_SUM},
 	{"queue_subscription_pending", GAUGE,
 		"Events to come, as of the last count; 10000 stands for all above.", true,
-		GAUGE_EVENTS, 1},
+		GAUGE_EVENTS, 1, REST_SUM},
 	{"queue_subscription_lag_seconds", GAUGE, "How old the first of them is.", true,
-		GAUGE_AGE_MS, 1e-3},
+		GAUGE_AGE_MS, 1e-3, REST_MOST},
 	{"queue_subscription_out", GAUGE, "Events that are delivered and not done.", true,
-		GAUGE_OUT, 1},
+		GAUGE_OUT, 1, REST_SUM},
 	{"queue_subscription_attempt", GAUGE, "How often these were delivered; 0 without any.",
-		true, GAUGE_ATTEMPT, 1},
+		true, GAUGE_ATTEMPT, 1, REST_MOST},
 	{"queue_subscription_delivered_total", COUNTER, "Events that were delivered, each once.",
-		true, GAUGE_TOTAL, 1},
-	{"queue_subscription_lost", GAUGE, "Has it lost events by retain_max?", true, GAUGE_LOST,
-		1},
+		true, GAUGE_TOTAL, 1, REST_SUM},
+	{"queue_subscription_lost", GAUGE, "Has it lost events by retain_max?", true, GAUGE_LOST, 1,
+		REST_MOST},
 	{"queue_subscription_retries", GAUGE, "Events that failed by themselves, and come again.",
-		true, GAUGE_RETRIES, 1},
+		true, GAUGE_RETRIES, 1, REST_SUM},
 	{"queue_subscription_dead", GAUGE, "Events that have no attempt left.", true,
-		GAUGE_GIVEN_UP, 1},
+		GAUGE_GIVEN_UP, 1, REST_SUM},
 };
 
 struct streamed_pass {
 	struct buf *b;
 	const struct streamed *m;
+	struct rest *rest;
 };
 
 static void one_streamed(const struct queue_stat_gauge *st, void *arg)
 {
-	const struct streamed_pass *p = arg;
+	struct streamed_pass *p = arg;
 	struct label labels[] = {{"database", st->database}, {"stream", st->queue},
 		{"subscription", st->subscription}};
 	int64_t v = st->figure[p->m->figure];
 
-	if (v >= 0 && (st->subscription != NULL) == p->m->of_subscription)
+	if (v < 0 || (st->subscription != NULL) != p->m->of_subscription)
+		return;
+	if (choice_names(st->database, st->queue, st->subscription))
 		metric_value(p->b, p->m->name, labels, p->m->of_subscription ? 3 : 2,
 			(double)v * p->m->unit);
+	else
+		rest_add(&p->rest, p->m->others, st->database, NULL, NULL, (double)v * p->m->unit);
 }
 
 static void write_streams(struct buf *b)
@@ -391,14 +422,13 @@ static void write_streams(struct buf *b)
 
 		metric_family(b, p.m->name, p.m->type, p.m->help);
 		queue_stat_each_gauge(one_streamed, &p);
+		rest_write(&p.rest, b, p.m->name);
 	}
 }
 
 static void one_failed(const char *database, const char *queue, uint64_t failed, void *arg)
 {
-	struct label labels[] = {{"database", database}, {"queue", queue}};
-
-	metric_value(arg, "queue_failed_jobs_total", labels, 2, (double)failed);
+	put_named(arg, REST_SUM, database, queue, NULL, NULL, (double)failed);
 }
 
 static void one_maintenance(const struct queue_stat_maintenance *st, void *arg)
@@ -454,9 +484,7 @@ static void one_delivery(const char *database, const struct hist *h, void *arg)
 
 static void one_running(const struct queue_stat_runs *st, void *arg)
 {
-	struct label labels[] = {{"database", st->database}, {"queue", st->queue}};
-
-	metric_value(arg, "queue_run_running", labels, 2, st->running);
+	put_named(arg, REST_SUM, st->database, st->queue, NULL, NULL, st->running);
 }
 
 static void one_run_ended(const struct queue_stat_runs *st, void *arg)
@@ -466,33 +494,31 @@ static void one_run_ended(const struct queue_stat_runs *st, void *arg)
 		uint64_t n;
 	} ways[] = {{"done", st->done}, {"failed", st->failed}, {"again", st->again}};
 
-	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
-		struct label labels[] = {{"database", st->database}, {"queue", st->queue},
-			{"outcome", ways[i].outcome}};
-
-		metric_value(arg, "queue_run_jobs_total", labels, 3, (double)ways[i].n);
-	}
+	for (size_t i = 0; i < ARRAY_LEN(ways); i++)
+		put_named(arg, REST_SUM, st->database, st->queue, "outcome", ways[i].outcome,
+			(double)ways[i].n);
 }
 
 static void one_run_time(const struct queue_stat_runs *st, void *arg)
 {
-	struct label labels[] = {{"database", st->database}, {"queue", st->queue}};
-
-	metric_value(arg, "queue_run_seconds_total", labels, 2, MICRO * (double)st->ran);
+	put_named(arg, REST_SUM, st->database, st->queue, NULL, NULL, MICRO * (double)st->ran);
 }
 
 static void write_runs(struct buf *b)
 {
-	metric_family(b, "queue_run_running", GAUGE, "Jobs that the proxy carries out now.");
-	queue_stat_each_runs(one_running, b);
-	metric_family(b, "queue_run_jobs_total", COUNTER, "Jobs that the proxy has carried out.");
-	queue_stat_each_runs(one_run_ended, b);
-	metric_family(b, "queue_run_seconds_total", COUNTER, "How long these jobs ran.");
-	queue_stat_each_runs(one_run_time, b);
+	NAMED_FAMILY(b, "queue_run_running", GAUGE, "Jobs that the proxy carries out now.",
+		queue_stat_each_runs, one_running);
+	NAMED_FAMILY(b, "queue_run_jobs_total", COUNTER, "Jobs that the proxy has carried out.",
+		queue_stat_each_runs, one_run_ended);
+	NAMED_FAMILY(b, "queue_run_seconds_total", COUNTER, "How long these jobs ran.",
+		queue_stat_each_runs, one_run_time);
 }
 
 static void write_queues(struct buf *b)
 {
+	struct rest *unnamed = NULL;
+
+	choice_make((unsigned)conf_current()->p.metrics_queues);
 	write_verbs(b);
 	write_runs(b);
 	metric_family(b, "queue_delivery_seconds", "histogram",
@@ -516,18 +542,22 @@ static void write_queues(struct buf *b)
 	metric_family(b, "queue_maintenance_lost_total", COUNTER,
 		"Times that retain_max of a stream has removed events which a subscription had not seen.");
 	queue_stat_each_maintenance(one_lost, b);
-	metric_family(b, "queue_failed_jobs_total", COUNTER,
-		"Attempts that QUEUE FAIL reported through this proxy.");
-	queue_stat_each_failed(one_failed, b);
-	metric_family(b, "queue_waiters", GAUGE, "Clients that wait for a job of the queue.");
-	queue_stat_each_queue(one_waiters, b);
+	NAMED_FAMILY(b, "queue_failed_jobs_total", COUNTER,
+		"Attempts that QUEUE FAIL reported through this proxy.", queue_stat_each_failed,
+		one_failed);
+	NAMED_FAMILY(b, "queue_waiters", GAUGE, "Clients that wait for a job of the queue.",
+		queue_stat_each_queue, one_waiters);
+	metric_family(b, "queue_unnamed", GAUGE,
+		"Queues, streams and subscriptions that have no line of their own (metrics_queues).");
+	rest_add_unnamed(&unnamed);
+	rest_write(&unnamed, b, "queue_unnamed");
 	metric_process(0); /* what is counted in the database is the same for all */
-	metric_family(b, "queue_jobs", GAUGE,
-		"Jobs in the queue by state, as of the last count; 10000 stands for all above.");
-	queue_stat_each_gauge(one_depth, b);
-	metric_family(b, "queue_oldest_ready_seconds", GAUGE,
-		"Since when the job that is next could have been taken; 0 without one.");
-	queue_stat_each_gauge(one_oldest, b);
+	NAMED_FAMILY(b, "queue_jobs", GAUGE,
+		"Jobs in the queue by state, as of the last count; 10000 stands for all above.",
+		queue_stat_each_gauge, one_depth);
+	NAMED_FAMILY(b, "queue_oldest_ready_seconds", GAUGE,
+		"Since when the job that is next could have been taken; 0 without one.",
+		queue_stat_each_gauge, one_oldest);
 	write_streams(b);
 }
 

@@ -105,6 +105,7 @@ struct tally *count_used(struct qdb *db, const char *queue, bool dropped)
 	CHECK_QDB(db);
 	if (t == NULL)
 		return NULL;
+	t->used++;
 	t->dropped = dropped;
 	if (dropped) {
 		t->now = (struct figures){0};

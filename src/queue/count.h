@@ -24,6 +24,7 @@ struct waitq_counts {
 struct tally {
 	UT_hash_handle hh;
 	uint64_t failed;
+	uint64_t used;            /* statements about it */
 	uint64_t served;          /* jobs that were given to clients */
 	struct waitq_counts waitqs;   /* of those that have ended */
 	bool dropped;

@@ -371,6 +371,7 @@ static struct queue_stat_queue stat_of(
 		st.handed += t->waitqs.handed;
 		st.served = t->served;
 		st.failed = t->failed;
+		st.used = t->used + t->served;
 	}
 	return st;
 }

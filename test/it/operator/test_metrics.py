@@ -133,6 +133,92 @@ def test_queue(proxy, port, db):
         wait_for(lambda: depth("ready") == 0, "that the jobs are gone")
 
 
+def of_queue(s, db, family, **labels):
+    """The value of the queue with these labels, or of the others."""
+    return s.get("qbouncer_queue_%s{%s}" % (family, ",".join('%s="%s"' % pair for pair in {"database": db, **labels}.items())))
+
+
+@pytest.mark.parametrize("user", [None, "app"])
+def test_at_most_so_many_are_named(qbouncer, port, db, user):
+    """A queue for each tenant: the most used ones have lines, the others one for all, and nothing is lost."""
+    proxy = qbouncer(metrics_port=port, metrics_queue_interval="1s", metrics_queues=2, **({"queue_user": user} if user else {}))
+    with proxy.wire(db) as c:
+        for k in range(5):
+            c.simple("QUEUE CREATE t%d" % k)
+        for k in range(5):
+            for _ in range(k + 1):
+                c.simple("QUEUE PUSH t%d '1'" % k)
+        for k in (0, 4):
+            c.simple("QUEUE FAIL '%s' RETRY IN '1h'" % take(c, "QUEUE TAKE t%d" % k)["token"])
+        wait_for(lambda: of_queue(samples(port), db, "jobs", state="ready") == 0 + 2 + 3, "the others")
+        s = samples(port)
+        assert [of_queue(s, db, "jobs", queue="t%d" % k, state="ready") for k in range(5)] == [None, None, None, 4, 4]
+        assert of_queue(s, db, "jobs", state="later") == 1 == of_queue(s, db, "jobs", queue="t4", state="later")
+        assert sum(v for k, v in s.items() if k.startswith("qbouncer_queue_jobs{") and 'state="ready"' in k) == 13
+        assert of_queue(s, db, "unnamed") == 3
+        assert of_queue(s, db, "failed_jobs_total") == 1 == of_queue(s, db, "failed_jobs_total", queue="t4")
+        assert 0 < of_queue(s, db, "oldest_ready_seconds") < 60 > of_queue(s, db, "oldest_ready_seconds", queue="t3") > 0
+        for _ in range(3):  # t2 is used more than t3 now, but t3 has been named
+            c.simple("QUEUE PUSH t2 '1'")
+        wait_for(lambda: of_queue(samples(port), db, "jobs", state="ready") == 0 + 2 + 6, "the others")
+        for _ in range(20):
+            c.simple("QUEUE PUSH t2 '1'")
+        wait_for(lambda: of_queue(samples(port), db, "jobs", queue="t2", state="ready") == 26, "that t2 is named")
+        assert of_queue(samples(port), db, "unnamed") == 3
+        proxy.settings["metrics_queues"] = 1000
+        proxy.reload()
+        s = samples(port)
+        assert [of_queue(s, db, "jobs", queue="t%d" % k, state="ready") for k in range(5)] == [0, 2, 26, 4, 4]
+        assert of_queue(s, db, "unnamed") is None is of_queue(s, db, "jobs", state="ready")
+        proxy.settings["metrics_queues"] = 0
+        proxy.reload()
+        s = samples(port)
+        assert not [k for k in s if "queue=" in k]
+        assert of_queue(s, db, "unnamed") == 5 and of_queue(s, db, "jobs", state="ready") == 36
+
+
+def test_streams_that_are_not_named(qbouncer, port, db):
+    """Events are added up; of ages there is the greatest."""
+    proxy = qbouncer(metrics_port=port, metrics_queue_interval="1s", metrics_queues=0)
+    with proxy.wire(db) as c:
+        for k in range(2):
+            c.simple("QUEUE CREATE s%d WITH (kind = stream); QUEUE SUBSCRIBE a TO s%d FROM BEGINNING; QUEUE PUSH s%d '1', '2'" % (k, k, k))
+        wait_for(lambda: of_queue(samples(port), db, "stream_events") == 4, "the events")
+        s = samples(port)
+        assert of_queue(s, db, "subscription_pending") == 4 and of_queue(s, db, "subscription_lost") == 0
+        assert 0 <= of_queue(s, db, "subscription_lag_seconds") < 60
+        assert of_queue(s, db, "unnamed") == 4
+
+
+@pytest.mark.parametrize("user", [None, "app"])
+def test_queues_without_a_job_are_not_looked_into(qbouncer, port, db, direct, user):
+    """Ten thousand that were used once cost a count as much as those that are used now."""
+    proxy = qbouncer(metrics_port=port, metrics_queue_interval="1s", **({"queue_user": user} if user else {}))
+    with proxy.wire(db) as c:
+        for q in ("idle", "busy"):
+            c.simple("QUEUE CREATE %s" % q)
+            c.simple("QUEUE PUSH %s '1'" % q)
+        c.simple("QUEUE POP idle")
+
+        def ready(q):
+            return of_queue(samples(port), db, "jobs", queue=q, state="ready")
+
+        def scans(q):
+            samples(port)
+            return direct.execute("SELECT sum(idx_scan) FROM pg_stat_all_indexes WHERE relname = 'q_%s'" % q).fetchone()[0]
+        wait_for(lambda: (ready("idle"), ready("busy")) == (0, 1), "the count")
+
+        def rests():
+            idle, busy = scans("idle"), scans("busy")
+            wait_for(lambda: scans("busy") > busy, "a count")
+            busy = scans("busy")
+            wait_for(lambda: scans("busy") > busy, "another count")
+            return scans("idle") == idle
+        wait_for(rests, "that it is passed over")
+        c.simple("QUEUE PUSH idle '1'")
+        wait_for(lambda: ready("idle") == 1, "that it has a job again")
+
+
 def of_stream(port, db, name, stream="orders", sub=None):
     more = ',subscription="%s"' % sub if sub else ""
     return samples(port).get('qbouncer_queue_%s{database="%s",stream="%s"%s}' % (name, db, stream, more))
