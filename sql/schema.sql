@@ -402,9 +402,18 @@ $qbouncer_events$;
 CREATE TYPE queue._look AS (sub int4, seq int8, ends text, stream int4, lo xid8, w pg_snapshot, late xid8[], floor int8, early bool,
 	last int8, rest bool, since timestamptz, before timestamptz, reach int8, ended bool, young timestamptz);
 
+-- The columns of the tables q_<name> and a_<name> of each queue and of its view b_<name>: for their comments alone
+-- (functions/comments.sql).
+CREATE TYPE queue.job_columns AS (id int8, position int8, pushed_at timestamptz, priority int4, attempt int4, failures int4,
+	state text, proxy int4, due timestamptz, lease_until timestamptz, taken_at timestamptz, first_taken_at timestamptz, spent int4,
+	run_at timestamptz, expires_at timestamptz, failed_at timestamptz, ended_at timestamptz, max_attempts int4, losses int2,
+	again bool, token text, worker text, error text, key text, "group" text, headers jsonb, payload jsonb, history jsonb,
+	progress jsonb, batch text, version timestamptz, behind text[], followed text, result jsonb, delay interval, expires interval,
+	key_replace text, key_rerun text, key_error text, with_old bool, job text);
+
 -- What the metrics show: of a queue, of a stream, or of a subscription (_gauges).
 CREATE TYPE queue._gauged AS (queue text, ready int8, later int8, leased int8, blocked int8, dead int8, oldest_ms int8, subscription text,
-	events int8, bytes int8, age_ms int8, total int8, "out" int8, attempt int4, lost int4, retries int8, given_up int8, number int4);
+	events int8, bytes int8, age_ms int8, total int8, "out" int8, attempt int4, lost int4, retries int8, given_up int8, number int4, changes int8);
 
 -- Topics, and which queues and streams get what is published to them (functions/topic.sql). Names of queues and patterns are
 -- no secret. Changed by triggers alone.

@@ -98,7 +98,9 @@ $$;
 
 -- Gives back what proxies held that are gone: all but those here and those that are there now.
 -- Only in queues that the caller may take from, and of those the ones that he owns or has used. Gives the names of queues in which something
--- became ready; a row of NULL says that there is more, or something that is locked: again soon.
+-- became ready; a row of NULL says that there is more, or something that is locked: again soon. these: not in other queues than
+-- these; of streams nothing then. Queues in the order of their numbers, from the one behind "after", for so many milliseconds:
+-- with ten thousand it takes seconds, and what was found is not to wait for the end. next: where to go on.
 --
 -- Leases are found by their ends, among all that is delayed or expires: an index of them would cost each take and each
 -- push, and a proxy dies seldom.
@@ -133,11 +135,13 @@ BEGIN
 END
 $qbouncer_proxies$;
 
-CREATE OR REPLACE FUNCTION queue._orphans(here int4[], used text[] DEFAULT NULL) RETURNS SETOF text
+CREATE OR REPLACE FUNCTION queue._orphans_step(here int4[], used text[], these text[], after int4, ms int4)
+RETURNS TABLE (queue text, next int4)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
+#variable_conflict use_column
 DECLARE
 	most CONSTANT int4 := 5000;
 	q queue.queues;
@@ -146,17 +150,26 @@ DECLARE
 	held int8;
 	again bool := false;
 	streams record;
+	last int4;
+	until CONSTANT timestamptz := clock_timestamp() + make_interval(secs => ms / 1000.0);
 BEGIN
 	-- 0: nobody's number. Without an element a lease of nobody (NULL) would be one of those gone
 	SELECT coalesce(here, '{}') || 0 || coalesce(array_agg(DISTINCT p.number), '{}') INTO there FROM queue.proxies AS p;
-	SELECT * INTO streams FROM queue._orphaned_deliveries(there, most);
-	RETURN QUERY SELECT unnest(streams.names);
-	again := streams.again;
+	IF these IS NULL AND after = 0 THEN
+		SELECT * INTO streams FROM queue._orphaned_deliveries(there, most);
+		RETURN QUERY SELECT unnest(streams.names), NULL::int4;
+		again := streams.again;
+	END IF;
 	FOR q IN SELECT * FROM queue.queues AS c
-			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'UPDATE')
-				AND has_table_privilege(to_regclass(queue._table(c.name)), 'DELETE')
+			WHERE c.number > after AND (these IS NULL OR c.name = ANY (these))
 			ORDER BY c.number LOOP	-- by the index: a scan would be "expensive", and compiled (jit)
-		CONTINUE WHEN NOT queue._visits(q, used) OR queue._has_no_pages(q.name);
+		IF last IS NOT NULL AND clock_timestamp() > until THEN
+			next := last;
+			EXIT;
+		END IF;
+		last := q.number;
+		CONTINUE WHEN NOT queue._visits(q, used) OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'UPDATE')
+			OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'DELETE') OR queue._has_no_pages(q.name);
 		held := 0;
 		BEGIN
 			CONTINUE WHEN NOT queue._still(q.name);
@@ -177,11 +190,24 @@ BEGIN
 		$sql$, queue._table(q.name)) INTO orphans USING there, most, q.number;
 		again := again OR cardinality(orphans) IS DISTINCT FROM held;
 		CONTINUE WHEN orphans IS NULL;
-		RETURN QUERY SELECT * FROM queue._give_back(orphans, 'worker disconnected', true);
+		RETURN QUERY SELECT b, NULL::int4 FROM queue._give_back(orphans, 'worker disconnected', true) AS b;
 	END LOOP;
 	IF again THEN
-		RETURN NEXT NULL;
+		RETURN QUERY SELECT NULL::text, NULL::int4;
 	END IF;
+	IF next IS NOT NULL THEN
+		RETURN QUERY SELECT NULL::text, next;
+	END IF;
+END
+$$;
+
+-- All at once.
+CREATE OR REPLACE FUNCTION queue._orphans(here int4[], used text[] DEFAULT NULL) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT o.queue FROM queue._orphans_step(here, used, NULL, 0, 2000000000) AS o;
 END
 $$;
 

@@ -745,8 +745,10 @@ $$;
 -- Counts come from the partial indexes and end at "most": what this costs does not grow with the queue. What is due counts
 -- as ready (above); oldest_ms is since when the job that is next may be taken, or one that became due before.
 -- after, ms: from the queue, stream or subscription behind this number, for so long. used: as for _visits.
+-- changes: of a queue without a job what _changes said of it before; NULL: it has some. known: numbers and changes of such, in
+-- order: those are not looked into.
 CREATE OR REPLACE FUNCTION queue._gauges(most int4, used text[] DEFAULT NULL, after int4 DEFAULT 0,
-	ms int4 DEFAULT 2000000000)
+	ms int4 DEFAULT 2000000000, known int8[] DEFAULT '{}')
 RETURNS SETOF queue._gauged
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -757,6 +759,9 @@ AS $$
 DECLARE
 	next record;
 	until CONSTANT timestamptz := clock_timestamp() + make_interval(secs => ms / 1000.0);
+	k int4 := 1;
+	now_changes int8;
+	g record;
 BEGIN
 	FOR next IN
 			SELECT c.number, c AS cfg, NULL::queue.streams AS s, NULL::queue.subscriptions AS u FROM queue.queues AS c
@@ -771,6 +776,17 @@ BEGIN
 			ORDER BY 1 LOOP
 		EXIT WHEN clock_timestamp() > until;
 		CONTINUE WHEN (next.cfg).number IS NOT NULL AND NOT queue._visits(next.cfg, used);
+		IF (next.cfg).number IS NOT NULL THEN
+			now_changes := queue._changes(next.cfg);
+			WHILE known[k] < next.number LOOP
+				k := k + 2;
+			END LOOP;
+			IF known[k] = next.number AND known[k + 1] = now_changes THEN
+				RETURN NEXT ((next.cfg).name, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+					next.number, now_changes)::queue._gauged;
+				CONTINUE;
+			END IF;
+		END IF;
 		BEGIN
 			IF (next.s).number IS NOT NULL THEN
 				RETURN QUERY SELECT * FROM queue._gauge_of_stream(next.s, most);
@@ -778,8 +794,11 @@ BEGIN
 				RETURN QUERY SELECT * FROM queue._gauge_of_reader(next.u, most);
 			ELSE
 				CONTINUE WHEN NOT queue._is_empty(next.cfg) AND NOT queue._still((next.cfg).name);
-				RETURN QUERY SELECT g.*, NULL::text, NULL::int8, NULL::int8, NULL::int8, NULL::int8, NULL::int8, NULL::int4, NULL::int4,
-					NULL::int8, NULL::int8, (next.cfg).number FROM queue._gauge(next.cfg, most) AS g;
+				FOR g IN SELECT * FROM queue._gauge(next.cfg, most) LOOP
+					RETURN NEXT (g.queue, g.ready, g.later, g.leased, g.blocked, g.dead, g.oldest_ms, NULL, NULL, NULL, NULL, NULL, NULL,
+						NULL, NULL, NULL, NULL, next.number,
+						CASE WHEN g.ready + g.later + g.leased + g.blocked + g.dead = 0 THEN now_changes END)::queue._gauged;
+				END LOOP;
 			END IF;
 			PERFORM queue._visited();
 		EXCEPTION WHEN SQLSTATE 'QBSEE' OR undefined_table OR undefined_function THEN

@@ -19,6 +19,8 @@
 
 struct used {
 	UT_hash_handle hh;
+	/* has it been looked whether a proxy that is gone held something there? */
+	enum { USED_NEW, USED_ASKED, USED_LOOKED } looked;
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
 
@@ -71,7 +73,8 @@ void agent_took(struct taker *t, const char *queue)
 			return;
 		}
 		a->n_used++;
-		a->scanned = t->scans = 0; /* and what proxies that are gone held there? */
+		a->n_new++;
+		t->scans = 0; /* and what proxies that are gone held there? */
 	}
 	if (u != NULL)
 		util_strlcpy(t->took, queue, sizeof(t->took));
@@ -136,6 +139,38 @@ void agent_put_used(struct buf *b, const struct agent *a)
 	array_end(b, start, (int)HASH_COUNT(a->used));
 }
 
+void agent_put_asked(struct buf *b, const struct agent *a)
+{
+	size_t start = array_begin(b, OID_TEXT, false);
+	int n = 0;
+
+	for (const struct used *u = a->used; u != NULL; u = u->hh.next)
+		if (u->looked == USED_ASKED) {
+			array_put_text(b, u->queue);
+			n++;
+		}
+	array_end(b, start, n);
+}
+
+void agent_asked(struct agent *a)
+{
+	ASSERT(a->n_new <= a->n_used);
+	for (struct used *u = a->used; u != NULL; u = u->hh.next)
+		if (u->looked == USED_NEW)
+			u->looked = USED_ASKED;
+	a->n_new = 0;
+}
+
+void agent_looked(struct agent *a, bool at_all)
+{
+	ASSERT(!a->scanning);
+	for (struct used *u = a->used; u != NULL; u = u->hh.next)
+		if (u->looked == USED_ASKED) {
+			u->looked = at_all ? USED_LOOKED : USED_NEW;
+			a->n_new += !at_all;
+		}
+}
+
 void agents_put(struct buf *users, struct buf *used, const struct qdb *db, uint64_t round)
 {
 	size_t at_users = array_begin(users, OID_TEXT, false);
@@ -170,6 +205,7 @@ void agents_free(struct qdb *db)
 		}
 		HASH_DEL(db->agents, a);
 		clean_free(&a->clean);
+		clean_free(&a->idle);
 		mem_free(a);
 	}
 }

@@ -11,8 +11,13 @@ struct agent {
 	UT_hash_handle hh;
 	struct used *used; /* the queues that it has taken from: hash by name */
 	unsigned n_used;
+	unsigned n_new; /* of them, not looked at yet */
 	/* registry.c: up to which of its scans it has looked for orphans */
 	uint64_t scanned;
+	/* the one under way: which, behind which queue it goes on, is there something that was locked */
+	uint64_t scan;
+	int32_t scan_after;
+	bool scan_again;
 	usec_t again_at;
 	bool scanning;
 	/* maintain.c: the round in which it was asked, and in which it was there; then what the server says of it */
@@ -20,7 +25,9 @@ struct agent {
 	bool is_super;
 	struct clean clean;
 	size_t met; /* tables, in this round */
+	/* gauge.c: the round in which it has counted; queues without a job */
 	uint64_t gauged;
+	struct clean idle;
 	/* figures.c: the round in which it was asked to write, and when it has put old rows together */
 	uint64_t figured;
 	usec_t folded_at;
@@ -36,6 +43,10 @@ struct agent *agent_find(struct qdb *db, const char *user); /* NULL: it is none 
 void agent_took(struct taker *t, const char *queue);    /* a take from it has succeeded */
 void agents_see(struct qdb *db);                           /* of all clients there are now */
 void agent_put_used(struct buf *b, const struct agent *a); /* text[] in binary */
+/* A look at the new ones begins; has ended, and if it has not come to all of them they are new again. */
+void agent_asked(struct agent *a);
+void agent_looked(struct agent *a, bool at_all);
+void agent_put_asked(struct buf *b, const struct agent *a); /* text[] in binary: those it is to come to */
 /* Those that were there in this round: their roles, and what they have used. */
 void agents_put(struct buf *users, struct buf *used, const struct qdb *db, uint64_t round);
 /* Where logins are of this role, if there may be any; the nth of those that there are. Or NULL. */

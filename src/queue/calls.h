@@ -50,7 +50,9 @@
 	COL(attempt, INT4) SEP \
 	COL(lost, INT4) SEP \
 	COL(retries, INT8) SEP \
-	COL(given_up, INT8)
+	COL(given_up, INT8) SEP \
+	COL(number, INT4) SEP \
+	COL(changes, INT8)
 
 #define CALL_JOB_NAME(name, type) "job.\"" #name "\""
 #define CALL_NAME(name, type)     #name
@@ -283,11 +285,11 @@
 	CALL(GIVE_BACK_LOST, "SELECT queue FROM queue._give_back_lost($1, $2, $3, $4, $5, $6) AS queue", \
 		PARAM(TEXT_ARRAY) PARAM(INTERVAL) PARAM(INT8) PARAM(INT4) PARAM(INTERVAL) PARAM(INT4), \
 		COL(queue, TEXT)) \
-	/* last: how many queues there are, at the least, as it has been to all that are the role's */ \
-	CALL(ORPHANS, "SELECT queue, NULL AS queues FROM queue._orphans($1, $2) AS queue" \
-		" UNION ALL SELECT NULL, pg_catalog.count(*) FROM (SELECT FROM queue.queues LIMIT 200) AS q", \
-		PARAM(INT4_ARRAY) PARAM(TEXT_ARRAY), \
-		COL(queue, TEXT) COL(queues, INT8)) \
+	/* $3: these queues only. last: how many there are, at the least, as it has been to all that are the role's */ \
+	CALL(ORPHANS, "SELECT queue, next, NULL AS queues FROM queue._orphans_step($1, $2, $3, $4, 200)" \
+		" UNION ALL SELECT NULL, NULL, pg_catalog.count(*) FROM (SELECT FROM queue.queues WHERE $3 IS NULL LIMIT 200) AS q", \
+		PARAM(INT4_ARRAY) PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY) PARAM(INT4), \
+		COL(queue, TEXT) COL(next, INT4) COL(queues, INT8)) \
 	/* what the proxy does by itself: for so many rows, so many milliseconds */ \
 	CALL(MAINTAIN, \
 		"SELECT m.deleted, m.next, m.denied, (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r " \
@@ -316,11 +318,11 @@
 		COL(queue, TEXT)) \
 	CALL(RUN_BATCH, "SELECT job, ended FROM queue._run_batch($1, pg_catalog.current_setting('search_path'), $2, $3)", \
 		PARAM(TEXT_ARRAY) PARAM(BOOL) PARAM(TEXT_ARRAY), COL(job, TEXT) COL(ended, TEXT)) \
-	CALL(GAUGES, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, $1)", PARAM(TEXT_ARRAY), \
-		ROW_GAUGES(COL, )) \
+	CALL(GAUGES, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, $1, known => $2)", \
+		PARAM(TEXT_ARRAY) PARAM(INT8_ARRAY), ROW_GAUGES(COL, )) \
 	/* by the system session, from the queue, stream or subscription behind this number */ \
-	CALL(GAUGES_STEP, "SELECT " ROW_GAUGES(CALL_NAME, ", ") ", number FROM queue._gauges(%d, NULL, %d, %d)", , \
-		ROW_GAUGES(COL, ) COL(number, INT4)) \
+	CALL(GAUGES_STEP, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, NULL, %d, %d, '%s')", , \
+		ROW_GAUGES(COL, )) \
 	/* when (seconds since 1970), by which proxy; queues, or streams with subscriptions, and of each what enum figure says \
 	 * (figures.h) */ \
 	CALL(FIGURES, "SELECT nth FROM queue._counted($1, $2, $3, $4, $5, $6) AS nth", \

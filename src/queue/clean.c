@@ -1,7 +1,7 @@
 /*
  * Clean queues, see clean.h. Ten thousand queues of which ten are used cost a round of the maintenance as much as ten.
  *
- * Entry points: clean_note(), clean_put(), clean_free().
+ * Entry points: clean_note(), clean_keep(), clean_put(), clean_free().
  */
 #include <string.h>
 
@@ -9,7 +9,6 @@
 #include "clean.h"
 
 #define HOLDS     (3600 * USEC_SEC) /* then it has its turn whatever is known of it */
-#define A_STEP    2000              /* more than one passes over in its time */
 #define OF_ONE    3                 /* numbers of the text */
 #define FIRST_CAP 64
 
@@ -104,21 +103,53 @@ static void drop_what_is_over(struct clean *c)
 	c->n = kept;
 }
 
-void clean_put(struct buf *b, struct clean *c, int32_t after)
+bool clean_keep(struct clean *c, int32_t number, int64_t changes, uint64_t ms)
 {
-	size_t start = array_begin(b, OID_INT8, false);
-	int n = 0;
+	ASSERT(number > 0);
+	struct clean_queue q = {.number = number,
+		.changes = changes,
+		.until = ms > 0 ? loop_now() + how_long(ms) : 0};
 
+	return set(c, &q);
+}
+
+/* The place of the first that is clean, from this one on; c->n: none. */
+static size_t next_clean(const struct clean *c, size_t at)
+{
+	while (at < c->n && c->list[at].until <= loop_now())
+		at++;
+	return at;
+}
+
+static size_t first_clean(struct clean *c, int32_t after)
+{
 	if (after == 0)
 		drop_what_is_over(c);
-	for (size_t i = place_of(c, (int64_t)after + 1); i < c->n && n < 2 * A_STEP; i++) {
-		if (c->list[i].until <= loop_now())
-			continue;
+	return next_clean(c, place_of(c, (int64_t)after + 1));
+}
+
+void clean_put(struct buf *b, struct clean *c, int32_t after, size_t most)
+{
+	size_t start = array_begin(b, OID_INT8, false);
+	size_t n = 0;
+
+	for (size_t i = first_clean(c, after); i < c->n && n < most; i = next_clean(c, i + 1)) {
 		array_put_i64(b, c->list[i].number);
 		array_put_i64(b, c->list[i].changes);
-		n += 2;
+		n++;
 	}
-	array_end(b, start, n);
+	array_end(b, start, (int)(2 * n));
+}
+
+void clean_put_text(struct buf *b, struct clean *c, int32_t after, size_t most)
+{
+	size_t n = 0;
+
+	buf_putc(b, '{');
+	for (size_t i = first_clean(c, after); i < c->n && n < most; i = next_clean(c, i + 1))
+		buf_printf(b, "%s%d,%lld", n++ > 0 ? "," : "", (int)c->list[i].number,
+			(long long)c->list[i].changes);
+	buf_putc(b, '}');
 }
 
 void clean_free(struct clean *c)

@@ -13,6 +13,7 @@
 #include "queue/stat.h"
 #include "wire/row.h"
 #include "agent.h"
+#include "clean.h"
 #include "queue_call.h"
 #include "count.h"
 #include "queue_int.h"
@@ -21,6 +22,7 @@
 
 #define COUNT_MOST     10000
 #define STEP_MS        50 /* of a step in the system session, which has other things to hear */
+#define RESTS          9 /* times what a round took: thousands of full queues are no tenth of a core */
 #define LOOKED_AT_LAST (300 * USEC_SEC) /* nobody has looked for so long: nothing is asked */
 
 struct gauged {
@@ -41,6 +43,7 @@ struct asked {
 	struct task *task;    /* in which it comes */
 	unsigned rows;        /* that have come in it */
 	struct agent *agent;  /* whose answer comes; NULL: that of the system session */
+	usec_t began;
 	bool failed;
 	bool sent;     /* to the system session */
 	bool got;      /* a row of this step */
@@ -74,6 +77,10 @@ void gauge_free(struct qdb *db)
 {
 	CHECK_QDB(db);
 	gauges_free(&db->gauges);
+	if (db->idle != NULL)
+		clean_free(db->idle);
+	mem_free(db->idle);
+	db->idle = NULL;
 	if (db->gauging != NULL)
 		asked_free(&db->gauging); /* the pools are gone: nobody answers any more */
 }
@@ -98,9 +105,18 @@ static int column_of(int figure)
 	       (figure < GAUGE_EVENTS ? GAUGES_queue + 1 : GAUGES_subscription + 1 - GAUGE_EVENTS);
 }
 
-static bool read_row(struct gauge *g, const uint8_t *body, size_t len)
+/* Of a queue without a job: as long as nobody changes it. No memory: it is looked into again. */
+static void note_idle(struct clean *idle, int64_t number, bool has_changes, int64_t changes)
+{
+	if (idle != NULL && number > 0 && number <= INT32_MAX)
+		(void)!clean_keep(idle, (int32_t)number, changes, has_changes ? UINT64_MAX : 0);
+}
+
+static bool read_row(struct agent *agent, struct gauge *g, const uint8_t *body, size_t len)
 {
 	struct wire_col cols[GAUGES_COLUMNS];
+	int64_t number, changes = 0;
+	bool has_changes;
 
 	if (!wire_row_read(body, len, cols, GAUGES_COLUMNS))
 		return false;
@@ -109,6 +125,9 @@ static bool read_row(struct gauge *g, const uint8_t *body, size_t len)
 	for (int i = 0; i < GAUGE_FIGURES; i++)
 		if (!wire_col_number(&cols[column_of(i)], &g->figure[i]))
 			g->figure[i] = -1;
+	has_changes = wire_col_number(&cols[GAUGES_changes], &changes);
+	if (wire_col_number(&cols[GAUGES_number], &number))
+		note_idle(&agent->idle, number, has_changes, changes);
 	return true;
 }
 
@@ -119,7 +138,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 
 	if (++a->rows == TASK_MET_MOST) /* the same few each time are no reason to end a session */
 		task_met(a->task, TASK_MET_MOST);
-	if (g == NULL || !read_row(g, body, len)) {
+	if (g == NULL || !read_row(a->agent, g, body, len)) {
 		mem_free(g);
 		a->failed = true;
 		return;
@@ -135,6 +154,7 @@ static void complete(struct asked *a)
 	db->gauges = a->gauges;
 	a->gauges = old;
 	db->gauging = NULL;
+	db->gauges_rest = loop_now() + RESTS * (loop_now() - a->began);
 	asked_free(&a);
 }
 
@@ -156,8 +176,8 @@ static bool ask_as(struct asked *a, struct agent *agent)
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
 	const struct queue_call *call = &queue_calls[CALL_GAUGES];
 	struct pool *pool = pooler_find_pool(a->db->name, agent->user);
-	struct buf used = BUF_INIT;
-	struct bind_param param = {.format = 1};
+	struct buf used = BUF_INIT, known = BUF_INIT;
+	struct bind_param params[2] = {{.format = 1}, {.format = 1}};
 	char sql[300];
 	struct task_spec spec = {.ops = &ops,
 		.arg = a,
@@ -166,16 +186,22 @@ static bool ask_as(struct asked *a, struct agent *agent)
 		.time = TASK_SLOW,
 		.oids = call->oids,
 		.n_params = call->n_params,
-		.params = &param};
+		.params = params};
 
 	call_print(sql, sizeof(sql), CALL_GAUGES, COUNT_MOST);
 	agent_put_used(&used, agent);
-	param.data = used.data;
-	param.len = (int32_t)used.len;
+	params[0].data = used.data;
+	params[0].len = (int32_t)used.len;
+	clean_put(&known, &agent->idle, 0, SIZE_MAX);
+	params[1].data = known.data;
+	params[1].len = (int32_t)known.len;
 	a->agent = agent;
 	a->rows = 0;
-	a->task = pool != NULL && !buf_failed(&used) ? task_submit(pool, &spec) : NULL;
+	a->task = pool != NULL && !buf_failed(&used) && !buf_failed(&known)
+			  ? task_submit(pool, &spec)
+			  : NULL;
 	buf_free(&used);
+	buf_free(&known);
 	return a->task != NULL;
 }
 
@@ -198,12 +224,13 @@ static void ask(struct qdb *db)
 	struct asked *a;
 
 	CHECK_QDB(db);
-	if (db->gauging != NULL || db->schema != SCHEMA_PRESENT)
+	if (db->gauging != NULL || db->schema != SCHEMA_PRESENT || loop_now() < db->gauges_rest)
 		return;
 	a = mem_zalloc(sizeof(*a));
 	if (a == NULL)
 		return;
 	a->db = db;
+	a->began = loop_now();
 	db->gauging = a;
 	if (system_is_named(db)) {
 		system_work(db);
@@ -223,13 +250,33 @@ static usec_t step_due(const struct qdb *db)
 static bool step(struct qdb *db, struct buf *sql)
 {
 	struct asked *a = db->gauging;
-	char text[300];
+	struct buf known = BUF_INIT;
+	char *text = NULL;
+	size_t size;
 
 	if (a == NULL || a->agent != NULL)
 		return false;
-	a->got = false;
-	call_print(text, sizeof(text), CALL_GAUGES_STEP, COUNT_MOST, a->after, STEP_MS);
-	buf_puts(sql, text);
+	if (db->idle == NULL)
+		db->idle = mem_zalloc(sizeof(*db->idle)); /* without memory all are looked into */
+	if (db->idle != NULL)
+		clean_put_text(&known, db->idle, a->after, CLEAN_STEP);
+	else
+		buf_puts(&known, "{}");
+	buf_putc(&known, '\0');
+	size = known.len + 300;
+	if (!buf_failed(&known) && (text = mem_alloc(size)) != NULL) {
+		a->got = false;
+		call_print(text, size, CALL_GAUGES_STEP, COUNT_MOST, a->after, STEP_MS,
+			(const char *)known.data);
+		buf_puts(sql, text);
+	}
+	buf_free(&known);
+	if (text == NULL) { /* no memory: in the next round */
+		db->gauging = NULL;
+		asked_free(&a);
+		return false;
+	}
+	mem_free(text);
 	return true;
 }
 
@@ -245,11 +292,10 @@ static void copy(char *to, const char *from, size_t size)
 	util_strlcpy(to, from != NULL ? from : "", size);
 }
 
-/* As above, and the number. */
 static void step_row(struct qdb *db, const char *const *cols, int n)
 {
 	struct asked *a = db->gauging;
-	struct gauge *g = a != NULL && n == GAUGES_COLUMNS + 1 ? mem_zalloc(sizeof(*g)) : NULL;
+	struct gauge *g = a != NULL && n == GAUGES_COLUMNS ? mem_zalloc(sizeof(*g)) : NULL;
 
 	CHECK_QDB(db);
 	if (g == NULL)
@@ -259,7 +305,9 @@ static void step_row(struct qdb *db, const char *const *cols, int n)
 	for (int i = 0; i < GAUGE_FIGURES; i++)
 		g->figure[i] = figure_of(cols[column_of(i)]);
 	a->got = true;
-	a->after = (int32_t)figure_of(cols[GAUGES_COLUMNS]);
+	a->after = (int32_t)figure_of(cols[GAUGES_number]);
+	note_idle(
+		db->idle, a->after, cols[GAUGES_changes] != NULL, figure_of(cols[GAUGES_changes]));
 	keep(a, g);
 }
 

@@ -261,7 +261,7 @@ static bool clean(struct qdb *db, struct agent *a, struct pool *pool)
 	agent_put_used(&used, a);
 	params[0].data = used.data;
 	params[0].len = (int32_t)used.len;
-	clean_put(&known, &a->clean, m->after);
+	clean_put(&known, &a->clean, m->after, CLEAN_STEP);
 	params[2].data = known.data;
 	params[2].len = (int32_t)known.len;
 	a->maintained = m->round;

@@ -80,6 +80,8 @@ struct qdb {
 	struct tally *tallies;  /* what happened in each queue (count.c) */
 	struct gauge *gauges;   /* how full the queues are (gauge.c) */
 	struct asked *gauging;  /* that is being asked now */
+	struct clean *idle;     /* queues without a job, as the system session has found */
+	usec_t gauges_rest;     /* until then nothing is asked */
 	struct figuring *figuring; /* what is being written (figures.c) */
 	struct agent *agents;   /* hash by user (agent.c) */
 	struct any_news prepared; /* here prepared transactions were committed ... */

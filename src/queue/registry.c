@@ -203,38 +203,62 @@ struct scan {
 	struct qdb *db;
 	struct agent *role;
 	uint64_t number;
-	unsigned n_used; /* of the role, when it was asked */
+	bool only_new; /* queues that the role has not used before */
+	int32_t next;  /* where to go on; 0: it has come to the end */
 	struct task *task;
 	bool again;         /* something is left */
 	struct names names; /* of queues */
 };
 
-/* Body of DataRow: the queue's name, or NULL; and in the last one how many queues there are. */
+/* Body of DataRow: the queue's name, or NULL; where to go on; and in the last one how many queues there are. */
 static void scan_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct scan *s = arg;
-	struct wire_col col[2];
-	int64_t met;
+	struct wire_col col[3];
+	int64_t met, next;
 
-	if (!wire_row_read(body, len, col, 2))
+	if (!wire_row_read(body, len, col, 3))
 		s->again = true;
-	else if (wire_col_number(&col[1], &met) && met >= 0)
+	else if (wire_col_number(&col[2], &met) && met >= 0)
 		task_met(s->task, (size_t)met);
+	else if (wire_col_number(&col[1], &next) && next > 0 && next <= INT32_MAX)
+		s->next = (int32_t)next;
 	else if (col[0].len > 0 && col[0].len <= QSTMT_QUEUE_MAX)
 		names_add_bytes(&s->names, col[0].data, (size_t)col[0].len);
 	else
 		s->again = true;
 }
 
+static void scan(struct qdb *db, struct agent *role, struct pool *pool);
+
+/* A look has come to its end, or failed. */
+static void scan_ended(struct scan *s, bool failed)
+{
+	struct agent *r = s->role;
+	bool at_all = !failed && !r->scan_again;
+
+	agent_looked(r, at_all);
+	if (at_all && !s->only_new)
+		r->scanned = s->number;
+	r->scan_after = 0;
+	r->scan_again = false;
+	if (!at_all || r->n_new > 0)
+		r->again_at = loop_now() + SCAN_AGAIN;
+}
+
 static void scan_done(void *arg, const struct pg_error *err)
 {
 	struct scan *s = arg;
+	struct pool *pool = pooler_find_pool(s->db->name, s->role->user);
 
 	s->role->scanning = false;
-	if (err == NULL && !s->again && s->n_used == s->role->n_used)
-		s->role->scanned = s->number;
-	else
-		s->role->again_at = loop_now() + SCAN_AGAIN;
+	s->role->scan_again |= s->again;
+	if (err == NULL && s->next > 0 && pool != NULL) {
+		s->role->scan_after = s->next;
+		scan(s->db, s->role, pool);
+	} else {
+		scan_ended(s, err != NULL || s->next > 0);
+	}
 	if (err != NULL)
 		log_warning("%s: jobs of proxies that are gone cannot be given back: %s",
 			s->db->name, err->message);
@@ -262,12 +286,17 @@ static void put_ids(struct buf *b, const struct registry *g)
 	array_end(b, start, n);
 }
 
+/* For a proxy that is gone each queue is looked into; for one that is new to the role, that queue. */
 static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 {
 	static const struct task_ops ops = {.row = scan_row, .done = scan_done};
 	struct scan *s = mem_zalloc(sizeof(*s));
-	struct buf ids = BUF_INIT, used = BUF_INIT;
-	struct bind_param params[2] = {{.format = 1}, {.format = 1}};
+	bool begins = role->scan_after == 0;
+	bool only_new = role->scanned == (begins ? db->registry->scans : role->scan);
+	uint8_t after[4];
+	struct buf ids = BUF_INIT, used = BUF_INIT, fresh = BUF_INIT;
+	struct bind_param params[4] = {{.format = 1}, {.format = 1}, {.len = -1, .format = 1},
+		{.data = after, .len = 4, .format = 1}};
 	struct task_spec spec = call_task(CALL_ORPHANS, params, &ops, s);
 
 	spec.time = TASK_SLOW;
@@ -277,20 +306,35 @@ static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 	agent_put_used(&used, role);
 	params[1].data = used.data;
 	params[1].len = (int32_t)used.len;
+	if (begins) {
+		role->scan = db->registry->scans;
+		agent_asked(role);
+	}
+	build_store_i32(after, role->scan_after);
+	if (only_new) {
+		agent_put_asked(&fresh, role);
+		params[2].data = fresh.data;
+		params[2].len = (int32_t)fresh.len;
+	}
 	if (s != NULL) {
 		s->db = db;
 		s->role = role;
-		s->number = db->registry->scans;
-		s->n_used = role->n_used;
+		s->number = role->scan;
+		s->only_new = only_new;
 	}
-	if (s != NULL && !buf_failed(&ids) && !buf_failed(&used))
+	if (s != NULL && !buf_failed(&ids) && !buf_failed(&used) && !buf_failed(&fresh))
 		s->task = task_submit(pool, &spec);
-	if (s != NULL && s->task != NULL)
+	if (s != NULL && s->task != NULL) {
 		role->scanning = true;
-	else
+	} else { /* no memory: another time, from the beginning */
+		agent_looked(role, false);
+		role->scan_after = 0;
+		role->again_at = loop_now() + SCAN_AGAIN;
 		mem_free(s);
+	}
 	buf_free(&ids);
 	buf_free(&used);
+	buf_free(&fresh);
 }
 
 /* The clients of each role that has not looked since the last scan was ordered: through one of
@@ -309,7 +353,7 @@ static void scan_all(struct qdb *db)
 		r = agent_get(db, pool_user(pool));
 		if (r == NULL || r->scanning || loop_now() < r->again_at)
 			continue;
-		if (r->scanned == g->scans)
+		if (r->scanned == g->scans && r->n_new == 0)
 			t->scans = g->scans;
 		else
 			scan(db, r, pool);

@@ -817,7 +817,7 @@ static const struct {
 	{"queue._give_back(", serve_give_back},
 	{"queue._extend(", serve_extend},
 	{"queue._renew(", serve_renew},
-	{"queue._orphans(", serve_nothing},
+	{"queue._orphans_step(", serve_nothing},
 	{"queue._own(", serve_void},
 	{"queue.version(", serve_one},
 	{"payload FROM queue.queues", serve_nothing},

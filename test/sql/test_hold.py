@@ -140,6 +140,19 @@ def test_renew_without_the_right(q):
 # --- orphans --------------------------------------------------------------------------------------
 
 
+def test_orphans_in_steps(db):
+    """What was found does not wait for ten thousand queues; and of those that a role is new to no other is looked into."""
+    for name in ("a", "b", "c"):
+        db.create(name)
+        db.push(name, "1")
+        take_as(db, 77, name)
+    step = "SELECT queue, next FROM queue._orphans_step('{}', '{}', %s, %s, %s)"
+    assert [tuple(r) for r in db.rows(step, ["b"], 0, 10000)] == [("b", None)]
+    assert [tuple(r) for r in db.rows(step, None, 0, -1)] == [("a", None), (None, 1)]
+    assert [tuple(r) for r in db.rows(step, None, 1, -1)] == [(None, 2)]
+    assert [tuple(r) for r in db.rows(step, None, 2, -1)] == [("c", None)]
+
+
 def test_orphans(q):
     q.create("r")
     q.push("q", *"12345")

@@ -76,6 +76,32 @@ def test_version(q):
     assert q.value("SELECT queue.version()") == 1
 
 
+def test_gauges_of_known_ones(q):
+    """One without a job that nobody has changed is not looked into; what is said of one with jobs changes by itself."""
+    def flush():
+        q.rows("SELECT pg_stat_force_next_flush()")
+        q.rows("SELECT 1")
+
+    gauges = "SELECT queue, ready + later + leased + blocked + dead AS jobs, number, changes FROM queue._gauges(100, known => %s)"
+    q.push("empty", "1")
+    q.rows("DELETE FROM queue.q_empty")
+    flush()
+    rows = {r[0]: r for r in map(tuple, q.rows(gauges, []))}
+    assert rows["q"][1] > 0 and rows["q"][3] is None
+    assert rows["empty"][1] == 0 and rows["empty"][3] is not None
+    known = list(rows["empty"][2:])
+    scans = "SELECT sum(idx_scan) FROM pg_stat_all_indexes WHERE relname = 'q_%s'"
+    flush()
+    before = q.value(scans % "empty"), q.value(scans % "q")
+    assert {r[0]: r for r in map(tuple, q.rows(gauges, known))} == rows
+    flush()
+    assert q.value(scans % "empty") == before[0] and q.value(scans % "q") > before[1]
+    q.push("empty", "1")
+    flush()
+    assert [tuple(r)[1] for r in q.rows(gauges, known) if tuple(r)[0] == "empty"] == [1]
+    assert len(q.rows(gauges, [1, 5, known[0] + 7, 5])) == len(rows)
+
+
 def test_gauges(q):
     assert q.rows("SELECT queue, ready, later, leased, blocked, dead, oldest_ms >= 0 FROM queue._gauges(100)") == \
         [("q", 2, 1, 1, 0, 1, True)]

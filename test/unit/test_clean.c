@@ -26,7 +26,7 @@ static void is_known(
 {
 	struct buf b = BUF_INIT;
 
-	clean_put(&b, c, after);
+	clean_put(&b, c, after, CLEAN_STEP);
 	assert_int_equal(b.len, of > 0 ? HEAD + of * PAIR : b.len);
 	if (of > 0) {
 		assert_int_equal(b.data[HEAD + n * PAIR + 11], number);
@@ -78,9 +78,33 @@ static void test_many(void **state)
 		snprintf(text, sizeof(text), "{%d,-%d,100000}", k, k);
 		assert_true(note(&c, text));
 	}
-	clean_put(&b, &c, 1000);
+	clean_put(&b, &c, 1000, CLEAN_STEP);
 	assert_int_equal(b.len, HEAD + 2000 * PAIR); /* no more than a step needs */
 	assert_int_equal(b.data[HEAD + 10] << 8 | b.data[HEAD + 11], 1001);
+	buf_free(&b);
+	clean_free(&c);
+}
+
+static void test_one(void **state)
+{
+	struct clean c = {0};
+	struct buf b = BUF_INIT;
+
+	(void)state;
+	assert_true(clean_keep(&c, 7, -70, UINT64_MAX));
+	assert_true(clean_keep(&c, 3, 30, 100000));
+	assert_true(clean_keep(&c, 5, 50, 100000));
+	assert_true(clean_keep(&c, 5, 0, 0)); /* not any more */
+	is_known(&c, 0, 0, 2, 3, 30);
+	clean_put_text(&b, &c, 0, CLEAN_STEP);
+	buf_putc(&b, ' ');
+	clean_put_text(&b, &c, 3, CLEAN_STEP);
+	buf_putc(&b, ' ');
+	clean_put_text(&b, &c, 7, CLEAN_STEP);
+	buf_putc(&b, ' ');
+	clean_put_text(&b, &c, 0, 1);
+	assert_int_equal(b.len, strlen("{3,30,7,-70} {7,-70} {} {3,30}"));
+	assert_memory_equal(b.data, "{3,30,7,-70} {7,-70} {} {3,30}", b.len);
 	buf_free(&b);
 	clean_free(&c);
 }
@@ -105,6 +129,7 @@ int main(void)
 		cmocka_unit_test(test_in_order),
 		cmocka_unit_test(test_changes),
 		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_one),
 		cmocka_unit_test(test_nonsense),
 	};
 

@@ -201,6 +201,43 @@ def test_single_proxy_comes_back(qbouncer, db):
         assert peek(v)[0]["error"] == "worker disconnected"
 
 
+def test_a_look_in_steps(qbouncer, db, direct):
+    """With thousands of queues a look for leases of proxies that are gone takes seconds: it is made in steps. Of a queue that a
+    role has not used before it is made in no other queue."""
+    proxy = qbouncer(queue_orphan_grace="1s", queue_heartbeat="20ms", queue_rescan="1h")
+    w = proxy.wire(db)
+    for name in ("a", "b", "c", "mail"):
+        tag(w, "QUEUE CREATE %s" % name)
+        tag(w, "QUEUE PUSH %s '1'" % name)
+    w.query("QUEUE TAKE mail WAIT '1ms'")
+    w.until("Z")
+    system_is_up(proxy)
+    tag(w, "QUEUE PUSH mail '2'")
+    take(w)
+    proxy.kill()
+    w.close()
+    direct.execute("""
+        CREATE TABLE public.steps (nth serial, these text[], after int4);
+        GRANT ALL ON public.steps, public.steps_nth_seq TO PUBLIC;
+        ALTER FUNCTION queue._orphans_step RENAME TO _orphans_of_step;
+        CREATE FUNCTION queue._orphans_step(here int4[], used text[], these text[], after int4, ms int4)
+        RETURNS TABLE (queue text, next int4) LANGUAGE sql AS 'INSERT INTO public.steps (these, after) VALUES ($3, $4);
+            SELECT * FROM queue._orphans_of_step($1, $2, $3, $4, -1)'""")
+    again = qbouncer(queue_orphan_grace="1s", queue_heartbeat="20ms", queue_rescan="1h")
+    with again.wire(db) as v:
+        assert take(v, "QUEUE TAKE mail WAIT '60s'")["attempt"] in ("1", "2")
+        assert take(v, "QUEUE TAKE mail WAIT '60s'")["attempt"] in ("1", "2")
+
+        def steps():
+            return [tuple(r) for r in direct.execute("SELECT these, after FROM public.steps ORDER BY nth").fetchall()]
+        wait_for(lambda: (["mail"], 0) in steps() or (None, 3) in steps(), "the steps")
+        looks = [after for these, after in steps() if these is None]
+        assert looks[:4] == [0, 1, 2, 3]
+        take(v, "QUEUE TAKE b")
+        wait_for(lambda: any(these == ["b"] for these, _ in steps()), "a look into the new one")
+        assert [after for these, after in steps() if these is None] == looks
+
+
 def test_goodbye_and_then_the_proxy(qbouncer, db):
     """What a worker left leased when it said goodbye stays so when its proxy is gone."""
     one, other = two(qbouncer)
