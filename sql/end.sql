@@ -10,7 +10,8 @@ BEGIN
 			WHERE p.pronamespace = 'queue'::regnamespace AND p.proname !~ '_[0-9]+$' LOOP
 		-- but who has something due is no secret, and to look again changes nothing that is right
 		EXECUTE format(CASE WHEN definer AND f NOT IN ('queue._schedules_due()'::regprocedure,
-				'queue._look_after_all(int4)'::regprocedure, 'queue._fold_figures(interval)'::regprocedure) THEN 'REVOKE ALL ON FUNCTION %s FROM PUBLIC'
+				'queue._look_after_all(int4)'::regprocedure, 'queue._left_behind(int4)'::regprocedure,
+				'queue._fold_figures(interval)'::regprocedure) THEN 'REVOKE ALL ON FUNCTION %s FROM PUBLIC'
 			ELSE 'GRANT EXECUTE ON FUNCTION %s TO PUBLIC' END, f);
 	END LOOP;
 END

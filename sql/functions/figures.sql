@@ -91,18 +91,21 @@ BEGIN
 	END IF;
 	RETURN QUERY
 		WITH said AS MATERIALIZED (
-			SELECT s.nth::int4, s.sub, c.number, (s.nth - 1)::int4 * n AS at
-			FROM unnest(names, subs) WITH ORDINALITY AS s (name, sub, nth)
-				LEFT JOIN (SELECT name, number FROM queue.queues UNION ALL SELECT name, number FROM queue.streams) AS c ON c.name = s.name
-			WHERE c.number IS NULL OR queue._may_figure(c.number, true, s.sub) OR s.sub IS NOT NULL AND NOT EXISTS (SELECT
-				FROM queue.subscriptions AS u WHERE u.stream = c.number AND u.name = s.sub)),
+			SELECT s.nth::int4, s.sub, s.number, s.may, (s.nth - 1)::int4 * n AS at
+			FROM (SELECT x.nth, x.sub, c.number, queue._may_figure(c.number, true, x.sub) AS may
+				FROM unnest(names, subs) WITH ORDINALITY AS x (name, sub, nth)
+					LEFT JOIN (SELECT name, number FROM queue.queues UNION ALL SELECT name, number FROM queue.streams) AS c
+						ON c.name = x.name
+				OFFSET 0) AS s	-- it is asked once
+			WHERE s.number IS NULL OR s.may OR s.sub IS NOT NULL AND NOT EXISTS (SELECT
+				FROM queue.subscriptions AS u WHERE u.stream = s.number AND u.name = s.sub)),
 		written AS (
 			INSERT INTO queue.figures (queue, at, proxy, pushed, taken, done, failed, dead, waited, wait_sum, wait_max,
 					ran, run_sum, run_max, subscription)
 				SELECT s.number, date_trunc('minute', to_timestamp(seconds)), nullif($2, 0), figures[s.at + 1], figures[s.at + 2],
 					figures[s.at + 3], figures[s.at + 4], figures[s.at + 5], figures[s.at + 6], figures[s.at + 7],
 					figures[s.at + 8], figures[s.at + 9], figures[s.at + 10], figures[s.at + 11], s.sub
-				FROM said AS s WHERE s.number IS NOT NULL AND queue._may_figure(s.number, true, s.sub))
+				FROM said AS s WHERE s.number IS NOT NULL AND s.may)
 		SELECT s.nth FROM said AS s;
 END
 $$;

@@ -122,6 +122,18 @@ BEGIN
 END
 $$;
 
+-- What a queue may have although its table is empty, as rows went without their triggers (TRUNCATE): keys that stay taken, and
+-- who waits for jobs. Anybody may ask.
+CREATE OR REPLACE FUNCTION queue._left_behind(number int4) RETURNS bool
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+BEGIN
+	RETURN EXISTS (SELECT FROM queue.keys AS k WHERE k.queue = $1) OR EXISTS (SELECT FROM queue.followers AS f WHERE f.queue = $1);
+END
+$$;
+
 -- In so many milliseconds there is something to clean in a queue that is clean now, if nothing changes: 0: at once, or it
 -- is not known; NULL: never.
 CREATE OR REPLACE FUNCTION queue._clean_for(cfg queue.queues) RETURNS int8
@@ -158,7 +170,8 @@ $$;
 -- or so many milliseconds are over. next: where to go on; NULL: every queue had its turn. denied:
 -- queues that the caller may not clean, or which somebody has locked for longer than lock_timeout.
 -- clean: of each queue that had a turn its number, what _changes said of it before, and for how many milliseconds nothing
--- falls due; 0: it is not clean. known: numbers and changes of such, in order: those are passed over.
+-- falls due; 0: it is not clean. known: numbers and changes of such, in order: those are passed over. Of one that never had
+-- a job that is known without a look into it.
 CREATE OR REPLACE FUNCTION queue._maintain(after int4, most int4, ms int4, used text[] DEFAULT NULL, known int8[] DEFAULT '{}')
 RETURNS TABLE (deleted int8, next int4, denied int8, lost text, clean int8[])
 LANGUAGE plpgsql
@@ -198,14 +211,18 @@ BEGIN
 		IF has_table_privilege(to_regclass(queue._table(cfg.name)), 'DELETE')
 				AND has_table_privilege(to_regclass(queue._archive(cfg.name)), 'DELETE') THEN
 			BEGIN
-				CONTINUE WHEN NOT queue._still(cfg.name);
-				gone := queue._maintain_queue(cfg, (most - deleted)::int4);
-				deleted := deleted + gone;
-				is_clean := CASE WHEN gone = 0 AND changes IS NOT NULL THEN coalesce(queue._clean_for(cfg), 2000000000) ELSE 0 END;
-				clean := clean || ARRAY[cfg.number, coalesce(changes, 0), is_clean];
-				-- nothing was written by anybody in this transaction
-				PERFORM queue._visited() WHERE gone = 0 AND pg_current_xact_id_if_assigned() IS NULL;
-				locked := locked + 1;
+				IF changes IS NOT NULL AND queue._is_empty(cfg) AND NOT queue._left_behind(cfg.number) THEN
+					clean := clean || ARRAY[cfg.number, changes, 2000000000];
+				ELSE
+					CONTINUE WHEN NOT queue._still(cfg.name);
+					gone := queue._maintain_queue(cfg, (most - deleted)::int4);
+					deleted := deleted + gone;
+					is_clean := CASE WHEN gone = 0 AND changes IS NOT NULL THEN coalesce(queue._clean_for(cfg), 2000000000) ELSE 0 END;
+					clean := clean || ARRAY[cfg.number, coalesce(changes, 0), is_clean];
+					-- nothing was written by anybody in this transaction
+					PERFORM queue._visited() WHERE gone = 0 AND pg_current_xact_id_if_assigned() IS NULL;
+					locked := locked + 1;
+				END IF;
 			EXCEPTION WHEN lock_not_available THEN
 				denied := denied + 1;
 			WHEN SQLSTATE 'QBSEE' THEN

@@ -202,6 +202,25 @@ def test_clean_ones_are_passed_over(db):
     assert list(clean(db, known)) == [2, 3, 4]
 
 
+def test_one_that_never_had_a_job_is_not_looked_into(db):
+    """A queue for each tenant is made before it is used."""
+    db.create("never")
+    db.create("had")
+    db.push("had", "1")
+    db.rows("DELETE FROM queue.q_had")
+    db.create("cut")
+    db.rows("SELECT queue.push('cut', '1', key => 'k', keep_for => '1 hour')")
+    db.rows("TRUNCATE queue.q_cut")
+    counted(db)
+    scans = "SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_all_indexes WHERE relname = 'q_%s'"
+    before = [db.value(scans % name) for name in ("never", "had", "cut")]
+    got = clean(db)
+    assert got[1][1] == NEVER == got[2][1] and got[3][1] <= 3600000     # the key stays taken for so long
+    counted(db)
+    after = [db.value(scans % name) for name in ("never", "had", "cut")]
+    assert [a > b for a, b in zip(after, before)] == [False, True, True]
+
+
 def test_how_long_it_stays_clean(db):
     for name in ("done", "dead", "late", "waits", "key"):
         db.create(name, retain_done="1 h", retain_dead="2 h")
