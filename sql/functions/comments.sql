@@ -1,70 +1,19 @@
 -- What \d+ and \df+ show: a comment on each table, column and function that is for others than the proxy.
 -- A test fails when one has none.
 
--- Columns of a queue's table, of its archive, and of the view for bulk pushes.
+-- Of a queue's table, of its archive, and of the view for bulk pushes. What their columns mean is said once for all queues
+-- (queue.job_columns): a comment for each would be a tenth of a CREATE, and most of what a dump of many queues says.
 CREATE OR REPLACE FUNCTION queue._comment_queue(name text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	rel regclass;
-	col record;
+	columns CONSTANT text := 'The type queue.job_columns tells what its columns mean.';
 BEGIN
-	FOREACH rel IN ARRAY ARRAY[queue._table(name), queue._archive(name), format('queue.%I', 'b_' || name)]::regclass[] LOOP
-		EXECUTE format('COMMENT ON %s %s IS %L',
-			CASE (SELECT relkind FROM pg_class WHERE oid = rel) WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, rel,
-			CASE left((SELECT relname FROM pg_class WHERE oid = rel), 2)
-				WHEN 'q_' THEN format('Jobs of the queue "%s" that have not ended, and dead ones.', name)
-				WHEN 'a_' THEN format('What is kept of jobs of the queue "%s" that have ended (retain_done, results).', name)
-				ELSE format('For pushes by INSERT or COPY into the queue "%s", with keys, groups and delays.', name) END);
-		FOR col IN
-				SELECT a.attname, c.what FROM pg_attribute AS a
-				LEFT JOIN (VALUES
-					('id', 'Names the job within its queue; ascends with the pushes.'),
-					('position', 'Order among ready jobs of one priority: by when they became ready.'),
-					('pushed_at', 'Time of the push.'),
-					('priority', 'Higher ones are taken first.'),
-					('attempt', 'How often the job was taken, without those times that do not count.'),
-					('taken_at', 'When it was taken last.'),
-					('first_taken_at', 'When it was taken first, if that was before.'),
-					('spent', 'How often it was taken besides: given back, or before its attempts began anew.'),
-					('failures', 'How many attempts have failed.'),
-					('losses', 'How many of them were no FAIL: the first is tried again at once.'),
-					('state', 'ready, later, leased, blocked (behind the first of its group), dead; in the archive how it ended.'),
-					('due', 'When it changes by itself: the end of the lease, of the delay, or expires_at; NULL: never.'),
-					('lease_until', 'End of the lease; nobody else gets the job before.'),
-					('proxy', 'Number of the qbouncer that gives the lease back when its worker is gone; NULL: time alone ends it.'),
-					('run_at', 'Not before this time; of a ready job: since when it is, unless since its push.'),
-					('expires_at', 'Not taken after this time; the job goes away.'),
-					('failed_at', 'Time of the last failure.'),
-					('ended_at', 'Time of its end, or of its death.'),
-					('max_attempts', 'Attempts of this job (ATTEMPTS); NULL: those of the queue.'),
-					('again', 'It is to run once more when it has ended (ON DUPLICATE RERUN).'),
-					('token', 'Names the lease; what its worker says is compared with it. With an x before it: cancelled.'),
-					('worker', 'Who took it last.'),
-					('error', 'Why the last attempt failed.'),
-					('key', 'Unique among the unfinished jobs of the queue.'),
-					('key_replace', 'KEY with ON DUPLICATE REPLACE.'),
-					('key_rerun', 'KEY with ON DUPLICATE RERUN.'),
-					('key_error', 'KEY with ON DUPLICATE ERROR.'),
-					('group', 'Jobs of a group run one at a time, in the order of their pushes.'),
-					('headers', 'What the push said besides the payload.'),
-					('payload', 'What the job is about.'),
-					('history', 'The attempts that did not end well: QUEUE HISTORY.'),
-					('progress', 'What its worker last told of it: EXTEND ... PROGRESS.'),
-					('version', 'Of its last push with IF NEWER.'),
-					('result', 'RESULT of the DONE.'),
-					('batch', 'Of these jobs QUEUE AWAIT BATCH waits together.'),
-					('behind', 'The jobs that it still waits for; before them, behind a =, the group in which it is then.'),
-					('followed', 'The jobs that wait for it, or did.'),
-					('delay', 'Not before so long from now.'),
-					('with_old', 'Tell of the job that is there and was left as it is, too (RETURNING).'),
-					('job', 'Its name, for RETURNING.'),
-					('expires', 'Not taken after so long from now.')) AS c (name, what) ON c.name = a.attname
-				WHERE a.attrelid = rel AND a.attnum > 0 AND NOT a.attisdropped LOOP
-			EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', rel, col.attname, col.what);
-		END LOOP;
-	END LOOP;
+	EXECUTE format('COMMENT ON TABLE %s IS %L; COMMENT ON TABLE %s IS %L; COMMENT ON VIEW queue.%I IS %L',
+		queue._table(name), format('Jobs of the queue "%s" that have not ended, and dead ones. %s', name, columns),
+		queue._archive(name), format('What is kept of jobs of the queue "%s" that have ended (retain_done, results). %s', name, columns),
+		'b_' || name, format('For pushes by INSERT or COPY into the queue "%s", with keys, groups and delays. %s', name, columns));
 END
 $$;
 
@@ -75,6 +24,51 @@ BEGIN
 	IF pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'queue'), 'USAGE') THEN	-- or made for us
 		COMMENT ON SCHEMA queue IS 'Job queues of qbouncer. Functions whose names begin with _ are its own.';
 	END IF;
+	COMMENT ON TYPE queue.job_columns IS 'What the columns of each queue''s tables and view mean.';
+	FOR it IN SELECT * FROM (VALUES
+			('id', 'Names the job within its queue; ascends with the pushes.'),
+			('position', 'Order among ready jobs of one priority: by when they became ready.'),
+			('pushed_at', 'Time of the push.'),
+			('priority', 'Higher ones are taken first.'),
+			('attempt', 'How often the job was taken, without those times that do not count.'),
+			('taken_at', 'When it was taken last.'),
+			('first_taken_at', 'When it was taken first, if that was before.'),
+			('spent', 'How often it was taken besides: given back, or before its attempts began anew.'),
+			('failures', 'How many attempts have failed.'),
+			('losses', 'How many of them were no FAIL: the first is tried again at once.'),
+			('state', 'ready, later, leased, blocked (behind the first of its group), dead; in the archive how it ended.'),
+			('due', 'When it changes by itself: the end of the lease, of the delay, or expires_at; NULL: never.'),
+			('lease_until', 'End of the lease; nobody else gets the job before.'),
+			('proxy', 'Number of the qbouncer that gives the lease back when its worker is gone; NULL: time alone ends it.'),
+			('run_at', 'Not before this time; of a ready job: since when it is, unless since its push.'),
+			('expires_at', 'Not taken after this time; the job goes away.'),
+			('failed_at', 'Time of the last failure.'),
+			('ended_at', 'Time of its end, or of its death.'),
+			('max_attempts', 'Attempts of this job (ATTEMPTS); NULL: those of the queue.'),
+			('again', 'It is to run once more when it has ended (ON DUPLICATE RERUN).'),
+			('token', 'Names the lease; what its worker says is compared with it. With an x before it: cancelled.'),
+			('worker', 'Who took it last.'),
+			('error', 'Why the last attempt failed.'),
+			('key', 'Unique among the unfinished jobs of the queue.'),
+			('key_replace', 'KEY with ON DUPLICATE REPLACE.'),
+			('key_rerun', 'KEY with ON DUPLICATE RERUN.'),
+			('key_error', 'KEY with ON DUPLICATE ERROR.'),
+			('group', 'Jobs of a group run one at a time, in the order of their pushes.'),
+			('headers', 'What the push said besides the payload.'),
+			('payload', 'What the job is about.'),
+			('history', 'The attempts that did not end well: QUEUE HISTORY.'),
+			('progress', 'What its worker last told of it: EXTEND ... PROGRESS.'),
+			('version', 'Of its last push with IF NEWER.'),
+			('result', 'RESULT of the DONE.'),
+			('batch', 'Of these jobs QUEUE AWAIT BATCH waits together.'),
+			('behind', 'The jobs that it still waits for; before them, behind a =, the group in which it is then.'),
+			('followed', 'The jobs that wait for it, or did.'),
+			('delay', 'Not before so long from now.'),
+			('with_old', 'Tell of the job that is there and was left as it is, too (RETURNING).'),
+			('job', 'Its name, for RETURNING.'),
+			('expires', 'Not taken after so long from now.')) AS c (name, what) LOOP
+		EXECUTE format('COMMENT ON COLUMN queue.job_columns.%I IS %L', it.name, it.what);
+	END LOOP;
 	COMMENT ON VIEW queue._right IS 'qbouncer''s own: how the owner of a queue gives rights on it.';
 	COMMENT ON VIEW queue.proxies IS 'The proxies that are there. A role that may INSERT counts as one of theirs.';
 	COMMENT ON TABLE queue.schedules IS 'Jobs that are pushed by the clock; each role sees its own.';
