@@ -37,6 +37,7 @@ FULL = Plan(
     outside_clients=(1, 16, 100), outside_drain=50000,
     latency=10, waiters=(1, 100, 10000), latency_rates=(100, 1000, 0),
     queues=1000, warm=30,            # seconds before they are measured
+    tenants=10000,                   # queues of which most rest
     finished=1000000,                # jobs finished under a disturbance before it is measured
     hand_finished=100000,            # the same for hand-written SQL, which gets slow
     delayed=10000000, ready=1000000,
@@ -51,7 +52,7 @@ PUBLISH = FULL.but(
     name="publish", limit=2100, rounds=3, seconds=1.5, side_rounds=1,
     select_rounds=8, select_side_rounds=1, tls_clients=(16, 1000), tls_rounds=4, connect_rounds=4, watch=11,
     outside_clients=(16,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3, events=100000, consumer_turns=16,
-    drains=9, cancel_rounds=3, big_times=2, copy=300000000, bulk_rounds=2, soak=30, soak_queries=500)
+    drains=9, cancel_rounds=3, tenants=1000, big_times=2, copy=300000000, bulk_rounds=2, soak=30, soak_queries=500)
 
 # does it run?
 QUICK = FULL.but(
@@ -61,6 +62,6 @@ QUICK = FULL.but(
     soak_queries=200, idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000,
     outside_clients=(16,), outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, warm=4,
     finished=20000, hand_finished=10000, delayed=50000, ready=5000, deaths=2,
-    events=20000, drains=3, consumer_turns=2)
+    events=20000, tenants=100, drains=3, consumer_turns=2)
 
 PLANS = {plan.name: plan for plan in (FULL, PUBLISH, QUICK)}

@@ -29,7 +29,7 @@ from common import HERE, REPO, Failed
 from contenders.node import Node
 from contenders.pgmq import Pgmq
 from figures import Figures
-from loads import bulk, cancel, clock, consumers, cores, death, disturb, flow, handlers, jobs, latency, outside, passing, soak, streams, waiting
+from loads import bulk, cancel, clock, consumers, cores, death, disturb, flow, handlers, jobs, latency, outside, passing, soak, streams, tenants, waiting
 from plan import PLANS
 from programs import build, check_program, facts, installed, newest_pgbouncer, prepares
 from rig import Rig
@@ -54,6 +54,7 @@ PARTS = {
     "sessions": handlers.sessions,
     "publish": jobs.publish,
     "queues": jobs.queues,
+    "tenants": tenants.tenants,
     "disturb": disturb.disturb,
     "backlog": disturb.backlog,
     "death": death.death,
