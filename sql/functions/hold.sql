@@ -168,6 +168,7 @@ BEGIN
 			EXIT;
 		END IF;
 		last := q.number;
+		CONTINUE WHEN these IS NOT NULL AND q.owner = quote_ident(current_user)::regrole;	-- the look into all has come to it
 		CONTINUE WHEN NOT queue._visits(q, used) OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'UPDATE')
 			OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'DELETE') OR queue._has_no_pages(q.name);
 		held := 0;

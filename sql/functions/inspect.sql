@@ -219,6 +219,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	cfg queue.queues;
+	none bool;	-- neither a job nor one that has ended: of thousands of queues most, and to count is dearer
 BEGIN
 	IF queue._is_stream(q) THEN
 		RETURN QUERY SELECT * FROM queue._stats_of_streams(q);
@@ -228,7 +229,21 @@ BEGIN
 	END IF;
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
 			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
-		IF queue._is_empty(cfg) THEN
+		none := queue._is_empty(cfg);
+		IF q IS NULL AND NOT none THEN
+			BEGIN	-- see _visited
+				CONTINUE WHEN NOT queue._still(cfg.name);
+				EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s) AND NOT EXISTS (SELECT FROM %s)', queue._table(cfg.name),
+						CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT')
+							AND queue._ordinary(to_regclass(queue._archive(cfg.name))) THEN queue._archive(cfg.name)
+							ELSE queue._table(cfg.name) END)
+					INTO none;
+				PERFORM queue._visited();
+			EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
+				NULL;
+			END;
+		END IF;
+		IF none THEN
 			RETURN QUERY SELECT cfg.name, 0::int8, 0::int8, 0::int8, 0::int8, NULL::timestamptz, NULL::timestamptz, 0::int8,
 				CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT') THEN 0::int8 END,
 				cfg.number, 0::int8, 0::int8, 0::int8, NULL::timestamptz, pg_total_relation_size(to_regclass(queue._table(cfg.name)))

@@ -146,10 +146,13 @@ def test_orphans_in_steps(db):
         db.create(name)
         db.push(name, "1")
         take_as(db, 77, name)
-    step = "SELECT queue, next FROM queue._orphans_step('{}', '{}', %s, %s, %s)"
-    assert [tuple(r) for r in db.rows(step, ["b"], 0, 10000)] == [("b", None)]
+    step = "SELECT queue, next FROM queue._orphans_step('{}', '{b}', %s, %s, %s)"
+    db.rows("SELECT queue.grant('b', '{take}', '{bob}')")
+    assert db.rows(step, ["b"], 0, 10000) == []     # his own: with the others
+    assert [tuple(r) for r in db.connect("bob").rows(step, ["a", "b"], 0, 10000)] == [("b", None)]
+    take_as(db, 77, "b")
     assert [tuple(r) for r in db.rows(step, None, 0, -1)] == [("a", None), (None, 1)]
-    assert [tuple(r) for r in db.rows(step, None, 1, -1)] == [(None, 2)]
+    assert [tuple(r) for r in db.rows(step, None, 1, -1)] == [("b", None), (None, 2)]
     assert [tuple(r) for r in db.rows(step, None, 2, -1)] == [("c", None)]
 
 

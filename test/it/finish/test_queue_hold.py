@@ -202,8 +202,8 @@ def test_single_proxy_comes_back(qbouncer, db):
 
 
 def test_a_look_in_steps(qbouncer, db, direct):
-    """With thousands of queues a look for leases of proxies that are gone takes seconds: it is made in steps. Of a queue that a
-    role has not used before it is made in no other queue."""
+    """With thousands of queues a look for leases of proxies that are gone takes seconds: it is made in steps. For a queue that a
+    role has not used before it is made in no other one."""
     proxy = qbouncer(queue_orphan_grace="1s", queue_heartbeat="20ms", queue_rescan="1h")
     w = proxy.wire(db)
     for name in ("a", "b", "c", "mail"):
