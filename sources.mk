@@ -564,7 +564,7 @@ qb_doc = \
 	doc/decisions/045-readers-that-count.md \
 	doc/decisions/046-payloads-as-text.md \
 	doc/decisions/047-answers-together.md \
-	doc/decisions/047-queue-per-tenant.md \
+	doc/decisions/048-queue-per-tenant.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

@@ -83,6 +83,7 @@ def test_gauges_of_known_ones(q):
         q.rows("SELECT 1")
 
     gauges = "SELECT queue, ready + later + leased + blocked + dead AS jobs, number, changes FROM queue._gauges(100, known => %s)"
+    q.create("empty")
     q.push("empty", "1")
     q.rows("DELETE FROM queue.q_empty")
     flush()
