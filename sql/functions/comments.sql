@@ -225,6 +225,7 @@ BEGIN
 			('_stream_right', 'queue', 'Name of the stream.'),
 			('_stream_right', 'kind', 'push, subscribe.'),
 			('_stream_right', 'role', 'Or public.'),
+			('_stream_right', 'number', 'Of that stream, whatever is said.'),
 			('_gone', 'what', 'stream, subscription, positions, deliveries, retries, schedule.'),
 			('_gone', 'number', 'Of the stream or subscription.'),
 			('_gone', 'n', 'One position or delivery; NULL: all.'),

@@ -479,7 +479,8 @@ $$;
 DO $qbouncer_streams$
 BEGIN
 	IF to_regclass('queue._stream_right') IS NULL THEN
-		CREATE VIEW queue._stream_right AS SELECT NULL::bool AS gives, NULL::text AS queue, NULL::text AS kind, NULL::text AS role;
+		CREATE VIEW queue._stream_right AS SELECT NULL::bool AS gives, NULL::text AS queue, NULL::text AS kind, NULL::text AS role,
+			NULL::int4 AS number;	-- whichever is said: of the one that was looked at
 		REVOKE ALL ON queue._stream_right FROM PUBLIC;
 		GRANT INSERT ON queue._stream_right TO PUBLIC;
 		CREATE TRIGGER a_may BEFORE INSERT ON queue.streams FOR EACH ROW EXECUTE FUNCTION queue._stream_may_change();
@@ -570,6 +571,7 @@ DECLARE
 	s CONSTANT queue.streams := queue._find_stream(NEW.queue);
 BEGIN
 	PERFORM queue._must_own(s.name, s.owner);
+	NEW.number := s.number;
 	RETURN NEW;
 END
 $$;
@@ -578,18 +580,15 @@ CREATE OR REPLACE FUNCTION queue._stream_right_changed() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-	s queue.streams;
 BEGIN
 	IF TG_RELID <> 'queue._stream_right'::regclass THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
 	END IF;
-	LOOP	-- until it is locked: it may have been made anew while this waited
-		SELECT * INTO s FROM queue.streams AS t WHERE t.name = NEW.queue FOR NO KEY UPDATE;
-		EXIT WHEN FOUND;
-		PERFORM queue._find_stream(NEW.queue);
-	END LOOP;
-	EXECUTE queue._stream_right_sql(NEW.gives, s.number, NEW.kind, NEW.role);
+	PERFORM FROM queue.streams AS t WHERE t.number = NEW.number FOR NO KEY UPDATE;
+	IF NOT FOUND THEN	-- one of its name that was made since may be somebody else's
+		PERFORM queue._no_stream(NEW.queue);
+	END IF;
+	EXECUTE queue._stream_right_sql(NEW.gives, NEW.number, NEW.kind, NEW.role);
 	RETURN NEW;
 END
 $$;

@@ -237,6 +237,19 @@ def test_drop_behind_who_makes_it_anew(s):
     assert s.column("SELECT name FROM queue.streams") == ["s"]
 
 
+@pytest.mark.parametrize("gives", ["SELECT queue.grant('s', '{all}', '{bob}')", "SELECT queue.revoke('s', '{all}', '{bob}')"])
+def test_a_right_on_a_stream_that_is_made_anew(s, gives):
+    """The new one may be somebody else's."""
+    two = s.connect()
+    s.rows("BEGIN")
+    s.rows("SELECT queue.drop('s')")
+    s.rows(STREAM)
+    given = s.beside(two.rows, gives)
+    s.until_blocked(two)
+    s.rows("COMMIT")
+    assert given.error_of("42P01").message_primary == 'stream "s" does not exist'
+
+
 @pytest.mark.parametrize("drop", ["SELECT queue.unsubscribe('a', 's')", "SELECT queue.drop('s')"])
 def test_fail_of_events_beside_who_drops_their_reader(s, drop):
     one, two = s.connect(), s.connect()
