@@ -140,6 +140,8 @@ def test_clean_queues_are_passed_over(qbouncer, db, direct, cluster):
     with proxy.wire(db) as w:
         for k in range(20):
             tag(w, "QUEUE CREATE q%d" % k)
+            tag(w, "QUEUE PUSH q%d '1'" % k)    # into one that never had a job nobody looks
+            tag(w, "QUEUE POP q%d" % k)
 
         def quiet():
             """Of a few rounds, as Postgres counts them a second later."""
