@@ -318,8 +318,8 @@
 		COL(queue, TEXT)) \
 	CALL(RUN_BATCH, "SELECT job, ended FROM queue._run_batch($1, pg_catalog.current_setting('search_path'), $2, $3)", \
 		PARAM(TEXT_ARRAY) PARAM(BOOL) PARAM(TEXT_ARRAY), COL(job, TEXT) COL(ended, TEXT)) \
-	CALL(GAUGES, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, $1, known => $2)", \
-		PARAM(TEXT_ARRAY) PARAM(INT8_ARRAY), ROW_GAUGES(COL, )) \
+	CALL(GAUGES, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, $1, $3, %d, $2)", \
+		PARAM(TEXT_ARRAY) PARAM(INT8_ARRAY) PARAM(INT4), ROW_GAUGES(COL, )) \
 	/* by the system session, from the queue, stream or subscription behind this number */ \
 	CALL(GAUGES_STEP, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, NULL, %d, %d, '%s')", , \
 		ROW_GAUGES(COL, )) \

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "queue/stat.h"
+#include "wire/build.h"
 #include "wire/row.h"
 #include "agent.h"
 #include "clean.h"
@@ -20,8 +21,10 @@
 #include "stream.h"
 #include "system.h"
 
-#define COUNT_MOST     10000
-#define STEP_MS        50 /* of a step in the system session, which has other things to hear */
+#define COUNT_MOST 10000
+#define STEP_MS    50 /* of a step in the system session, which has other things to hear */
+#define ROLE_STEP_MS                                                                               \
+	1000 /* of one by a role, which waits for nobody's sake: far from queue_silence */
 #define RESTS          9 /* times what a round took: thousands of full queues are no tenth of a core */
 #define LOOKED_AT_LAST (300 * USEC_SEC) /* nobody has looked for so long: nothing is asked */
 
@@ -112,7 +115,8 @@ static void note_idle(struct clean *idle, int64_t number, bool has_changes, int6
 		(void)!clean_keep(idle, (int32_t)number, changes, has_changes ? UINT64_MAX : 0);
 }
 
-static bool read_row(struct agent *agent, struct gauge *g, const uint8_t *body, size_t len)
+static bool read_row(
+	struct agent *agent, struct gauge *g, int32_t *after, const uint8_t *body, size_t len)
 {
 	struct wire_col cols[GAUGES_COLUMNS];
 	int64_t number, changes = 0;
@@ -126,8 +130,10 @@ static bool read_row(struct agent *agent, struct gauge *g, const uint8_t *body, 
 		if (!wire_col_number(&cols[column_of(i)], &g->figure[i]))
 			g->figure[i] = -1;
 	has_changes = wire_col_number(&cols[GAUGES_changes], &changes);
-	if (wire_col_number(&cols[GAUGES_number], &number))
-		note_idle(&agent->idle, number, has_changes, changes);
+	if (!wire_col_number(&cols[GAUGES_number], &number) || number <= 0 || number > INT32_MAX)
+		return false;
+	*after = (int32_t)number;
+	note_idle(&agent->idle, number, has_changes, changes);
 	return true;
 }
 
@@ -136,9 +142,11 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	struct asked *a = arg;
 	struct gauge *g = mem_zalloc(sizeof(*g));
 
-	if (++a->rows == TASK_MET_MOST) /* the same few each time are no reason to end a session */
+	a->got = true;
+	if (++a->rows % TASK_MET_MOST ==
+		0) /* the same few each time are no reason to end a session */
 		task_met(a->task, TASK_MET_MOST);
-	if (g == NULL || !read_row(a->agent, g, body, len)) {
+	if (g == NULL || !read_row(a->agent, g, &a->after, body, len)) {
 		mem_free(g);
 		a->failed = true;
 		return;
@@ -158,6 +166,7 @@ static void complete(struct asked *a)
 	asked_free(&a);
 }
 
+static bool ask_as(struct asked *a, struct agent *agent);
 static void ask_next(struct asked *a);
 
 static void on_done(void *arg, const struct pg_error *err)
@@ -167,7 +176,12 @@ static void on_done(void *arg, const struct pg_error *err)
 	if (err != NULL || a->failed)
 		log_debug("%s: the queues could not be counted: %s", a->db->name,
 			err != NULL ? err->message : "unexpected answer");
+	/* the last step has no row */
+	if (err == NULL && !a->failed && a->got && ask_as(a, a->agent))
+		return;
 	a->failed = false;
+	a->rows = 0;
+	a->after = 0;
 	ask_next(a);
 }
 
@@ -177,7 +191,9 @@ static bool ask_as(struct asked *a, struct agent *agent)
 	const struct queue_call *call = &queue_calls[CALL_GAUGES];
 	struct pool *pool = pooler_find_pool(a->db->name, agent->user);
 	struct buf used = BUF_INIT, known = BUF_INIT;
-	struct bind_param params[2] = {{.format = 1}, {.format = 1}};
+	uint8_t after[4];
+	struct bind_param params[3] = {
+		{.format = 1}, {.format = 1}, {.data = after, .len = 4, .format = 1}};
 	char sql[300];
 	struct task_spec spec = {.ops = &ops,
 		.arg = a,
@@ -188,15 +204,16 @@ static bool ask_as(struct asked *a, struct agent *agent)
 		.n_params = call->n_params,
 		.params = params};
 
-	call_print(sql, sizeof(sql), CALL_GAUGES, COUNT_MOST);
+	call_print(sql, sizeof(sql), CALL_GAUGES, COUNT_MOST, ROLE_STEP_MS);
+	build_store_i32(after, a->after);
 	agent_put_used(&used, agent);
 	params[0].data = used.data;
 	params[0].len = (int32_t)used.len;
-	clean_put(&known, &agent->idle, 0, SIZE_MAX);
+	clean_put(&known, &agent->idle, a->after, SIZE_MAX);
 	params[1].data = known.data;
 	params[1].len = (int32_t)known.len;
 	a->agent = agent;
-	a->rows = 0;
+	a->got = false;
 	a->task = pool != NULL && !buf_failed(&used) && !buf_failed(&known)
 			  ? task_submit(pool, &spec)
 			  : NULL;
