@@ -21,10 +21,9 @@
 #include "stream.h"
 #include "system.h"
 
-#define COUNT_MOST 10000
-#define STEP_MS    50 /* of a step in the system session, which has other things to hear */
-#define ROLE_STEP_MS                                                                               \
-	1000 /* of one by a role, which waits for nobody's sake: far from queue_silence */
+#define COUNT_MOST     10000
+#define STEP_MS        50   /* of a step in the system session, which has other things to hear */
+#define ROLE_STEP_MS   1000 /* of one by a role: far from queue_silence */
 #define RESTS          9 /* times what a round took: thousands of full queues are no tenth of a core */
 #define LOOKED_AT_LAST (300 * USEC_SEC) /* nobody has looked for so long: nothing is asked */
 
@@ -143,8 +142,8 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	struct gauge *g = mem_zalloc(sizeof(*g));
 
 	a->got = true;
-	if (++a->rows % TASK_MET_MOST ==
-		0) /* the same few each time are no reason to end a session */
+	/* the same few each time are no reason to end a session */
+	if (++a->rows % TASK_MET_MOST == 0)
 		task_met(a->task, TASK_MET_MOST);
 	if (g == NULL || !read_row(a->agent, g, &a->after, body, len)) {
 		mem_free(g);
