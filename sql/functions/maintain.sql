@@ -35,7 +35,8 @@ $$;
 
 -- Who may push may write a row himself which no index has: with a delay and no "due", or in a state that there is not. It
 -- would never come, nor be counted by max_length. A constraint would make each push dearer; so a thousand rows a round are
--- looked at, from the front or from anywhere on, and get what is missing. Not before now, as takes do not look there again.
+-- looked at, from the front or from anywhere on, and get what is missing. Not before now, as takes do not look there again. One by
+-- one: what is refused holds up no other.
 CREATE OR REPLACE FUNCTION queue._put_right(cfg queue.queues) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -43,30 +44,64 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-	wrong CONSTANT text := $sql$(due IS NULL AND (state IN ('later', 'leased') OR state = 'ready' AND expires_at IS NOT NULL)
+	wrong CONSTANT text := $sql$(due = '-infinity' OR due IS NULL AND (state IN ('later', 'leased') OR state = 'ready' AND expires_at IS NOT NULL)
 		OR state = 'dead' AND ended_at IS NULL OR state NOT IN ('ready', 'later', 'leased', 'blocked', 'dead'))$sql$;
 	those int8[];
+	one int8;
 	n int8;
+	told bool := false;
 BEGIN
 	EXECUTE format($sql$
 		SELECT array_agg(id) FILTER (WHERE %2$s) FROM (SELECT * FROM %1$s
 			WHERE id >= CASE WHEN $1 < 0.5 THEN 0 ELSE ((SELECT max(id) FROM %1$s) * (2 * $1 - 1))::int8 END
 			ORDER BY id LIMIT 1000) AS x
 	$sql$, queue._table(cfg.name), wrong) INTO those USING random();
-	IF those IS NOT NULL THEN
-		EXECUTE format($sql$
-			UPDATE %1$s SET state = CASE WHEN state IN ('later', 'leased', 'dead') THEN state ELSE 'ready' END,
-				run_at = CASE WHEN state = 'later' THEN coalesce(run_at, $2) ELSE run_at END,
-				lease_until = CASE WHEN state = 'leased' THEN coalesce(lease_until, $2) ELSE lease_until END,
-				ended_at = CASE WHEN state = 'dead' THEN $2 END,
-				due = CASE state WHEN 'dead' THEN NULL WHEN 'later' THEN greatest(least(coalesce(run_at, $2), expires_at), $2)
-					WHEN 'leased' THEN greatest(lease_until, $2)
-					ELSE CASE WHEN expires_at IS NOT NULL THEN greatest(expires_at, $2) END END
-			WHERE id = ANY (ARRAY(SELECT id FROM %1$s WHERE id = ANY ($1) AND %2$s FOR UPDATE SKIP LOCKED))
-		$sql$, queue._table(cfg.name), wrong) USING those, clock_timestamp();
-		GET DIAGNOSTICS n = ROW_COUNT;
-		PERFORM queue._tell(cfg.number, cfg.name) WHERE n > 0;
-	END IF;
+	FOREACH one IN ARRAY coalesce(those, '{}') LOOP
+		BEGIN
+			EXECUTE format($sql$
+				UPDATE %1$s SET state = CASE WHEN state IN ('later', 'leased', 'blocked', 'dead') THEN state ELSE 'ready' END,
+					run_at = CASE WHEN state = 'later' THEN coalesce(run_at, $2) ELSE run_at END,
+					lease_until = CASE WHEN state = 'leased' THEN coalesce(lease_until, $2) ELSE lease_until END,
+					ended_at = CASE WHEN state = 'dead' THEN coalesce(ended_at, $2) END,
+					due = CASE WHEN state IN ('blocked', 'dead') THEN NULL
+						WHEN state = 'later' THEN greatest(least(coalesce(run_at, $2), expires_at), $2)
+						WHEN state = 'leased' THEN greatest(lease_until, $2)
+						WHEN expires_at IS NOT NULL THEN greatest(expires_at, $2) END
+				WHERE id = (SELECT id FROM %1$s WHERE id = $1 AND %2$s FOR UPDATE SKIP LOCKED)
+			$sql$, queue._table(cfg.name), wrong) USING one, clock_timestamp();
+			GET DIAGNOSTICS n = ROW_COUNT;
+			told := told OR n > 0;
+		EXCEPTION WHEN transaction_rollback OR lock_not_available OR insufficient_resources OR operator_intervention OR system_error THEN
+			RAISE;
+		WHEN OTHERS THEN
+			PERFORM queue._put_away(cfg, one, wrong);
+		END;
+	END LOOP;
+	PERFORM queue._tell(cfg.number, cfg.name) WHERE told;
+END
+$$;
+
+-- A row that cannot be what it should be: an index does not let it in (another one is the first of its group, its "group" is
+-- too long), or a trigger raises an error. It dies; what may not even do that stays as it is, and holds up nothing.
+CREATE OR REPLACE FUNCTION queue._put_away(cfg queue.queues, one int8, wrong text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+	died int8;
+BEGIN
+	EXECUTE format($sql$
+		UPDATE %1$s SET state = 'dead', due = NULL, ended_at = $2, failed_at = $2, error = 'its state was ' || left(state, 100)
+		WHERE id = (SELECT id FROM %1$s WHERE id = $1 AND %2$s FOR UPDATE SKIP LOCKED)
+	$sql$, queue._table(cfg.name), wrong) USING one, clock_timestamp();
+	GET DIAGNOSTICS died = ROW_COUNT;
+	PERFORM queue._died(cfg.number, died);
+EXCEPTION WHEN transaction_rollback OR lock_not_available OR insufficient_resources OR operator_intervention OR system_error THEN
+	RAISE;
+WHEN OTHERS THEN
+	RAISE WARNING USING ERRCODE = SQLSTATE, MESSAGE = format('job %s of queue "%s" has a state that is wrong, and keeps it: %s', one, cfg.name, SQLERRM);
 END
 $$;
 
@@ -168,7 +203,7 @@ $$;
 
 -- Queues in the order of their numbers, from the one behind "after", until so many rows are deleted
 -- or so many milliseconds are over. next: where to go on; NULL: every queue had its turn. denied:
--- queues that the caller may not clean, or which somebody has locked for longer than lock_timeout.
+-- queues that the caller may not clean, which somebody has locked for longer than lock_timeout, or in which an error ends it.
 -- clean: of each queue that had a turn its number, what _changes said of it before, and for how many milliseconds nothing
 -- falls due; 0: it is not clean. known: numbers and changes of such, in order: those are passed over. Of one that never had
 -- a job that is known without a look into it.
@@ -216,8 +251,8 @@ BEGIN
 				ELSE
 					CONTINUE WHEN NOT queue._still(cfg.name);
 					gone := queue._maintain_queue(cfg, (most - deleted)::int4);
-					deleted := deleted + gone;
 					is_clean := CASE WHEN gone = 0 AND changes IS NOT NULL THEN coalesce(queue._clean_for(cfg), 2000000000) ELSE 0 END;
+					deleted := deleted + gone;
 					clean := clean || ARRAY[cfg.number, coalesce(changes, 0), is_clean];
 					-- nothing was written by anybody in this transaction
 					PERFORM queue._visited() WHERE gone = 0 AND pg_current_xact_id_if_assigned() IS NULL;
@@ -227,6 +262,12 @@ BEGIN
 				denied := denied + 1;
 			WHEN SQLSTATE 'QBSEE' THEN
 				NULL;
+			WHEN transaction_rollback OR insufficient_resources OR operator_intervention OR system_error THEN
+				RAISE;
+			WHEN OTHERS THEN
+				-- of a trigger, or of what somebody has changed: it holds up no other queue
+				denied := denied + 1;
+				RAISE WARNING USING ERRCODE = SQLSTATE, MESSAGE = format('queue "%s" cannot be cleaned: %s', cfg.name, SQLERRM);
 			END;
 		ELSE
 			denied := denied + 1;

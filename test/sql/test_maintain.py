@@ -310,6 +310,74 @@ def test_a_row_without_what_it_is_found_by(db, columns, values, state):
         db.fails("QB004", "SELECT queue.push('q', '3')")
 
 
+@pytest.mark.parametrize("state, due", [("ready", None), ("later", "run_at"), ("leased", "lease_until"), ("blocked", None), ("dead", None)])
+def test_a_due_that_no_look_begins_behind(db, state, due):
+    """Looks begin behind -infinity: it would not be found, and the queue never be clean."""
+    bob = pushes_by_hand(db)
+    bob.rows("INSERT INTO queue.q_q (payload, state, run_at, due) VALUES ('1', %s, '2100-01-01', '-infinity')", state)
+    db.rows("UPDATE queue.q_q SET lease_until = '2100-01-01' WHERE state = 'leased'")
+    db.value("SELECT queue.maintain()")
+    assert db.row("SELECT state, due IS NOT DISTINCT FROM %s FROM queue.q_q" % (due or "NULL")) == (state, True)
+
+
+REFUSED = {"another one of its group": "'g'", "a group too long for the index": "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 200) AS i)"}
+
+
+@pytest.mark.parametrize("group", REFUSED)
+def test_a_row_that_no_index_lets_in_dies(db, group):
+    """And holds up neither what is behind it nor other queues."""
+    bob = pushes_by_hand(db)
+    db.create("r", retain_done="1 h")
+    for name in ("q", "r"):
+        db.rows("SELECT queue.alter(%s, '{retain_done}', '{1 h}')", name)
+        finish(db, name, 1)
+        age(db, name, "1 h")
+    db.rows("INSERT INTO queue.q_q (payload, \"group\") VALUES ('1', 'g')")
+    bob.rows("INSERT INTO queue.q_q (payload, state, \"group\") VALUES ('2', 'foo', %s)" % REFUSED[group])
+    bob.rows("INSERT INTO queue.q_q (payload, state) VALUES ('3', 'foo')")
+    assert db.value("SELECT queue.maintain()") == 2
+    for _ in range(30):     # from the front, or from anywhere on
+        db.value("SELECT queue.maintain()")
+    assert db.rows("SELECT payload, state, error, ended_at IS NOT NULL FROM queue.q_q ORDER BY 1") == [
+        (1, "ready", None, False), (2, "dead", "its state was foo", True), (3, "ready", None, False)]
+    assert kept(db, "q") == kept(db, "r") == []
+
+
+RAISES = """CREATE FUNCTION public.raises() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END';
+CREATE TRIGGER raises BEFORE {} ON queue.q_q FOR EACH ROW {} EXECUTE FUNCTION public.raises()"""
+
+
+@pytest.mark.parametrize("when, state", [("WHEN (NEW.payload = '2' AND NEW.state <> 'dead')", "dead"), ("WHEN (NEW.payload = '2')", "foo")])
+def test_a_row_that_a_trigger_refuses_with_an_error(db, when, state):
+    bob = pushes_by_hand(db, retain_done="1 h")
+    finish(db, "q", 1)
+    age(db, "q", "1 h")
+    db.script(RAISES.format("UPDATE", when))
+    bob.rows("INSERT INTO queue.q_q (payload, state) VALUES ('2', 'foo'), ('3', 'foo')")
+    assert db.value("SELECT queue.maintain()") == 1
+    for _ in range(30):
+        db.value("SELECT queue.maintain()")
+    assert db.rows("SELECT payload, state FROM queue.q_q ORDER BY 1") == [(2, state), (3, "ready")]
+    assert set(db.notices) == (set() if state == "dead" else {'job 2 of queue "q" has a state that is wrong, and keeps it: no'})
+
+
+def test_an_error_of_one_queue_is_its_own(db):
+    """The others are cleaned; it is counted, and the caller is told why."""
+    for name in ("p", "q", "r"):
+        db.create(name, retain_done="1 h", retain_dead="1 h")
+        db.push(name, "1")
+        db.rows("SELECT queue.fail(%s, final => true)", db.take(name)[0]["token"])
+        age(db, name, "1 h", "q")
+        finish(db, name, 1)
+        age(db, name, "1 h")
+    db.script(RAISES.format("DELETE", ""))
+    assert db.row("SELECT deleted, next, denied FROM queue._maintain_used('{}', 0, 100, 100000)") == (4, None, 1)
+    assert db.notices == ['queue "q" cannot be cleaned: no']
+    assert [len(kept(db, name)) for name in "pqr"] == [0, 1, 0]
+    db.rows("DROP TRIGGER raises ON queue.q_q")
+    assert db.value("SELECT queue.maintain()") == 2
+
+
 def test_rows_without_due_behind_many_others(db):
     bob = pushes_by_hand(db)
     db.rows("SELECT queue.alter('q', '{}', '{}', '{max_length}')")
