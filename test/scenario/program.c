@@ -144,6 +144,7 @@ static void count_all(struct counts *c)
 	queue_stat_each_waiter(count_waiter, c);
 	queue_stat_each_lease(count_lease, c);
 	queue_stat_each_runs(count_runs, c);
+	c->n[COUNT_ANSWERS] = (int)queue_stat_answers();
 	if (c->n[COUNT_RUNNING] > 0)
 		(void)snprintf(c->busy, sizeof(c->busy), "%d jobs run", c->n[COUNT_RUNNING]);
 	if (c->n[COUNT_WAITERS] > 0)

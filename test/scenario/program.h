@@ -31,6 +31,7 @@ enum program_count {
 	COUNT_RAN_FAILED,
 	COUNT_RAN_AGAIN,
 	COUNT_RUNNING,
+	COUNT_ANSWERS, /* bytes that are kept of them */
 	COUNT_KINDS
 };
 int program_count(enum program_count what);

@@ -694,5 +694,8 @@ const char *script_finish(bool leases_may_stay)
 		trouble = fail("%d clients are left over", program_count(COUNT_CLIENTS));
 	if (!trouble && program_count(COUNT_LEASES) > 0)
 		trouble = fail("%d leases are left over", program_count(COUNT_LEASES));
+	if (!trouble && program_count(COUNT_ANSWERS) != 0)
+		trouble = fail(
+			"%d bytes are kept of answers to nobody", program_count(COUNT_ANSWERS));
 	return trouble;
 }
