@@ -186,6 +186,27 @@ static void go_on(struct request *r)
 
 static bool submit_alone(struct request *r);
 
+static void forget_rows(struct request *r)
+{
+	buf_reset(&r->answer.rows);
+	bound_end(&r->bound);
+	r->answer.n_rows = 0;
+	r->rows = 0;
+	r->value = 0;
+	r->call.handed = 0;
+	if (r->call.topic[0] != '\0')
+		names_reset(&r->call.names);
+}
+
+/* The statement has failed, and is sent once more: nothing of what it has said holds. */
+static void begin_anew(struct request *r)
+{
+	forget_rows(r);
+	call_forget_rows(&r->call);
+	wakes_drop(r->taker);
+	buf_reset(&r->answer.notices);
+}
+
 /* The queue's payloads are of another type than was thought. Who was not told of one gets the rows
  * as they are. */
 static bool sent_again(struct request *r, const struct pg_error *cause)
@@ -199,20 +220,8 @@ static bool sent_again(struct request *r, const struct pg_error *cause)
 	if (head_is_refusal(cause, &payload))
 		r->q->payload = payload;
 	buf_reset(&r->call.sql);
-	buf_reset(&r->answer.notices);
+	begin_anew(r);
 	return call_sql(&r->call, r->q, &err) && submit_alone(r);
-}
-
-static void forget_rows(struct request *r)
-{
-	buf_reset(&r->answer.rows);
-	bound_end(&r->bound);
-	r->answer.n_rows = 0;
-	r->rows = 0;
-	r->value = 0;
-	r->call.handed = 0;
-	if (r->call.topic[0] != '\0')
-		names_reset(&r->call.names);
 }
 
 /* As a batch is, but not for a client that has cancelled it or is gone (on_done). Rows of PARTIAL have been acted on: which
@@ -223,10 +232,7 @@ static bool repeated(struct request *r, const struct pg_error *err)
 		(qstmt_has(r->q, QARG_PARTIAL) && r->answer.n_rows > 0))
 		return false;
 	r->tries++;
-	forget_rows(r);
-	call_forget_rows(&r->call);
-	wakes_drop(r->taker);
-	buf_reset(&r->answer.notices);
+	begin_anew(r);
 	return submit_alone(r);
 }
 
@@ -340,7 +346,9 @@ static void on_done(void *arg, const struct pg_error *err)
 			types_forget(r->db, r->q, NULL);
 			if (has_rows && sent_again(r, err))
 				return;
-			types_changed(&copy);
+			/* what looks so each time is an error of the client's own */
+			if (r->again == 0 || !head_is_torn(err))
+				types_changed(&copy);
 		}
 		if (!refusal_reword(&copy, refusal_rights(r->q)))
 			(void)explain_value(&copy, r->q->verb, r->q);
@@ -906,7 +914,7 @@ static bool submit_alone(struct request *r)
 		.formats = r->formats};
 
 	INVARIANT(r->task == NULL && r->item == NULL, "a request that is under way is sent");
-	r->bound = (struct bound){0};
+	bound_end(&r->bound);
 	r->taker->ops->speaks(r->taker, &spec);
 	r->task = task_submit(r->taker->pool, &spec);
 	return r->task != NULL;
