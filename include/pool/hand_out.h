@@ -145,7 +145,7 @@ void intercept_orphan_event(struct server *s, const char *text, const char *tx);
 void intercept_orphan_events_end(struct server *s);
 
 /* cancel.c */
-void cancel_server(struct server *s);     /* asks the backend to stop */
+bool cancel_server(struct server *s); /* asks the backend to stop; false: it cannot be asked */
 void cancel_drop_asker(struct client *c); /* it has left */
 /* `asker` is closed when the request has been carried out; NULL: nobody is. */
 void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *asker);

@@ -124,8 +124,8 @@ int32_t task_backend_pid(const struct task *t); /* 0: none yet */
 void task_met(struct task *t, size_t tables);
 /* In next(): how its server reads SQL now (enum sql_dialect). */
 unsigned task_dialect(const struct task *t);
-/* Asks the server to stop it. What becomes of it is told as ever. */
-void task_cancel(struct task *t);
+/* Asks the server to stop it. What becomes of it is told as ever. false: it runs nowhere, or cannot be asked. */
+bool task_cancel(struct task *t);
 bool task_is_cancelled(const struct task *t); /* a cancel request of its server is under way */
 /* In row(), or after it: who gets the rows has enough of them for now, and its server is not read. Or it goes on. Either
  * says that the server has answered. */

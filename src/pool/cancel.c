@@ -228,9 +228,9 @@ unsigned cancel_count_peer(int peer)
 	return n;
 }
 
-void cancel_server(struct server *s)
+bool cancel_server(struct server *s)
 {
-	(void)start(s, NULL);
+	return start(s, NULL) != NULL;
 }
 
 void cancel_forget_server(struct server *s)

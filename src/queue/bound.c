@@ -35,14 +35,14 @@ size_t queue_stat_answers(void)
 	return all.kept + client_all_unread();
 }
 
-/* Who has little goes on; and who is alone, as nobody's end would change anything. */
+/* Who has little goes on, or each of those who share it; and who is alone, as nobody's end would change anything. */
 static bool is_over_all(const struct bound *b)
 {
 	int64_t most = conf_current()->p.queue_answers_max;
 	size_t kept = queue_stat_answers();
 
-	return most > 0 && (int64_t)kept > most && b->kept > LITTLE &&
-	       (b->shared || kept > b->counted);
+	return most > 0 && (int64_t)kept > most && b->kept > (size_t)(b->others + 1) * LITTLE &&
+	       (b->others > 0 || kept > b->counted);
 }
 
 static void say(void)
@@ -65,17 +65,19 @@ static void stop(struct bound *b, struct task *t, int64_t bound, bool of_all)
 		b->of_all = of_all;
 		if (of_all)
 			say();
-		count(b, 0);
 	}
 	b->asked = b->kept;
-	task_cancel(t);
+	if (task_cancel(t))
+		count(b, 0);
 }
 
 static void look(struct bound *b, struct task *t, int64_t most)
 {
+	/* it comes on, as long as it could not be asked to stop */
+	if (b->over == 0 || b->counted > 0)
+		count(b, b->kept);
 	if (b->over != 0)
 		return;
-	count(b, b->kept);
 	if (most != 0 && (int64_t)b->kept > most)
 		stop(b, t, most, false);
 	else if (is_over_all(b))

@@ -4,7 +4,7 @@
  * again when as much more has come and nobody asks it at the moment, as a cancel may be lost. One row is never too much.
  *
  * So it is when all that is kept, and what clients have not read, is more than queue_answers_max: for who has more than
- * little, be it one row, as long as anything is kept for others, or it may be cut.
+ * little, or for those who share it, for each of them, be it one row, as long as anything is kept for others, or it may be cut.
  */
 #ifndef QB_QUEUE_BOUND_H
 #define QB_QUEUE_BOUND_H
@@ -16,7 +16,7 @@ struct bound {
 	size_t counted;     /* what of it is counted with that of all */
 	int64_t over; /* the bound that it is over, so that the server was asked; 0: it is not */
 	bool of_all;  /* that is the one of all together */
-	bool shared;  /* it stands for several, and may be cut */
+	int others;   /* so many more share it, and it may be cut */
 };
 
 /* A row of its statement, so long, is kept. In row() of the task. */

@@ -432,7 +432,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		(b->at->got >= b->at->n || (b->at->dropped && !b->group->spec.split)))
 		b->at = b->at->next;
 	i = b->at;
-	b->rows.shared = b->n_items > 1;
+	b->rows.others = b->n_items - 1;
 	if (b->group->spec.bounded != NULL)
 		bound_row(&b->rows, b->task, len);
 	if (i == NULL) {

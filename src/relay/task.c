@@ -246,13 +246,13 @@ unsigned task_dialect(const struct task *t)
 	return vars_dialect(&t->server->vars);
 }
 
-void task_cancel(struct task *t)
+bool task_cancel(struct task *t)
 {
 	CHECK_TASK(t);
 	if (t->server == NULL)
-		return;
+		return false;
 	t->together = 0; /* if it is undone with others, it does not come again */
-	cancel_server(t->server);
+	return cancel_server(t->server);
 }
 
 bool task_is_cancelled(const struct task *t)
