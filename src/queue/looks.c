@@ -5,7 +5,7 @@
  *   - from the first place on that is new: what it has looked at does not fit;
  *   - one condition at a time, in the order of the line; equal ones together, as one statement;
  *   - after a look in vain it pauses, twice as long each time, up to QUIET_MAX: a push that fits nobody costs each of
- *     them a small and bounded part of the time;
+ *     them a small and bounded part of the time; after one that was too much for all together, until refused_until;
  *   - those without a condition who came later wait for its answer, as what is there may be for who waits longer; not
  *     while it pauses, nor when its answer takes long.
  *
@@ -72,6 +72,8 @@ bool looks_vain(struct waiter *w)
 		return true;
 	w->looks_again = 0;
 	quiet_longer(&w->quiet, loop_now());
+	if (w->quiet.until < w->refused_until)
+		w->quiet.until = w->refused_until;
 	return false;
 }
 

@@ -12,6 +12,7 @@
 #include "agent.h"
 #include "await.h"
 #include "back.h"
+#include "bound.h"
 #include "consumer.h"
 #include "count.h"
 #include "handoff.h"
@@ -622,6 +623,8 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 		has_consumer(w, err);
 	} else if (err != NULL && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
+		if (strcmp(err->sqlstate, BOUND_STATE) == 0)
+			w->refused_until = loop_now() + conf_current()->p.queue_safety_poll;
 		found_nothing(w);
 	} else if (err != NULL && strcmp(err->sqlstate, "42804") == 0) {
 		refused(w, err);

@@ -120,6 +120,7 @@ struct waiter {
 	int64_t due_ms; /* when the next job becomes due; DUE_NEVER, DUE_UNKNOWN */
 	/* With a condition: */
 	struct quiet quiet;   /* it has looked in vain */
+	usec_t refused_until; /* it was too much for all together */
 	int64_t saw, saw_number;   /* the last place, of the queue of this number */
 	bool looked_in_part;       /* some of what fits was somebody's for a moment, or a queue is paused */
 	bool cut;                  /* more is ready than it may look at */
