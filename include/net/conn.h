@@ -101,7 +101,8 @@ void conn_keep_back(struct conn *c);
 void conn_show_kept(struct conn *c);
 /* Bytes that are queued and not yet accepted by the kernel. */
 size_t conn_pending_output(const struct conn *c);
-size_t conn_all_unread(void); /* of all connections, what waits to be written beyond CONN_HIGH_WATER of each */
+size_t conn_all_unread(void); /* of those that count, what waits to be written beyond CONN_HIGH_WATER of each */
+void conn_count_unread(struct conn *c, bool on); /* it is one of them; at first it is not */
 /* Where what was written so far ends; UINT64_MAX: some of it was lost. */
 uint64_t conn_output_end(const struct conn *c);
 /* Up to where the kernel has taken it, also when more was lost. What TLS has encrypted and not sent may be any of it. */

@@ -60,7 +60,8 @@ enum {
 	F_HANDSHAKE = 1 << 16,  /* ... or is not over */
 	F_TLS_END = 1 << 17,    /* the peer's TLS ended, or went wrong; to be reported */
 	F_HELD = 1 << 18,       /* conn_hold(): F_WANT_READ does not count */
-	F_KEPT = 1 << 19        /* conn_keep_back(): what is queued waits for more */
+	F_KEPT = 1 << 19,       /* conn_keep_back(): what is queued waits for more */
+	F_COUNTED = 1 << 20     /* conn_count_unread() */
 };
 
 struct stash { /* input that the owner left: conn_in.c */
@@ -96,8 +97,7 @@ bool conn_turn_kicks(void);
 void conn_turn_flush(void);
 void conn_turn_reap(void);
 
-/* conn.c, for its neighbours */
-/* A connection without a descriptor, about to be connected. NULL without memory. */
+/* conn.c, for its neighbours: a connection without a descriptor, about to be connected; NULL without memory */
 MUST_CHECK struct conn *conn_blank(const struct conn_ops *ops, void *owner);
 void conn_end(struct conn *c, enum conn_end why, int err);
 static inline bool conn_is_reading(const struct conn *c)

@@ -31,7 +31,7 @@ struct chunk {
 static struct {
 	struct chunk *free;
 	unsigned n_free, n_used;
-	size_t unread; /* of all connections, what each has beyond CONN_HIGH_WATER */
+	size_t unread; /* of those that count, what each has beyond CONN_HIGH_WATER */
 } out;
 
 static size_t beyond(size_t len)
@@ -41,8 +41,19 @@ static size_t beyond(size_t len)
 
 static void set_len(struct conn *c, size_t len)
 {
-	out.unread += beyond(len) - beyond(c->out_len);
+	if (c->flags & F_COUNTED)
+		out.unread += beyond(len) - beyond(c->out_len);
 	c->out_len = len;
+}
+
+void conn_count_unread(struct conn *c, bool on)
+{
+	size_t len = c->out_len;
+
+	if (((c->flags & F_COUNTED) != 0) == on)
+		return;
+	c->flags ^= F_COUNTED;
+	out.unread = on ? out.unread + beyond(len) : out.unread - beyond(len);
 }
 
 size_t conn_all_unread(void)

@@ -114,6 +114,7 @@ static struct client *make(struct conn *conn, const struct conn_ops *ops)
 	team_count_clients(client_all.count);
 	c->conn = conn;
 	conn_set_ops(conn, ops, c);
+	conn_count_unread(conn, true);
 	return c;
 }
 
@@ -455,6 +456,7 @@ void client_become_console(struct client *c)
 	INVARIANT(c->state == CLIENT_LOGIN && c->pool == NULL,
 		"a client of a database gets the console");
 	c->console = CONSOLE_USER;
+	conn_count_unread(c->conn, false);
 }
 
 bool client_is_owed(const struct client *c)

@@ -28,7 +28,8 @@ struct conn {
 	const struct conn_ops *ops;
 	void *owner;
 	struct bytes in, out;
-	bool want_read, held, kept, kicked, full, broken, no_memory, ended, closed, connecting;
+	bool counted, want_read, held, kept, kicked, full, broken, no_memory, ended, closed,
+		connecting;
 	bool tls, tls_new, handshake,
 		direct; /* handshake: tls_new is over, the peer's byte is awaited */
 	uint64_t bytes_in, bytes_out;
@@ -399,8 +400,13 @@ size_t conn_all_unread(void)
 	size_t n = 0;
 
 	for (const struct conn *c = net.conns; c; c = c->next)
-		n += c->out.len > CONN_HIGH_WATER ? c->out.len - CONN_HIGH_WATER : 0;
+		n += c->counted && c->out.len > CONN_HIGH_WATER ? c->out.len - CONN_HIGH_WATER : 0;
 	return n;
+}
+
+void conn_count_unread(struct conn *c, bool on)
+{
+	c->counted = on;
 }
 
 uint64_t conn_output_end(const struct conn *c)

@@ -378,6 +378,36 @@ static void test_many_at_once(void **state)
 	conn_send_together(false);
 }
 
+static void test_unread_of_those_that_count(void **state)
+{
+	static uint8_t data[400000];
+	struct owner o, other;
+	int peer, of_other;
+	size_t unread;
+
+	(void)state;
+	pair_open(&o, &peer);
+	pair_open(&other, &of_other);
+	conn_write(other.c, data, sizeof(data));
+	assert_true(conn_pending_output(other.c) > CONN_HIGH_WATER);
+	assert_int_equal(conn_all_unread(), 0);
+	conn_count_unread(o.c, true);
+	conn_write(o.c, data, sizeof(data));
+	unread = conn_pending_output(o.c) - CONN_HIGH_WATER;
+	assert_int_equal(conn_all_unread(), unread);
+	conn_count_unread(other.c, true);
+	assert_true(conn_all_unread() > unread);
+	conn_count_unread(other.c, false);
+	conn_count_unread(other.c, false);
+	assert_int_equal(conn_all_unread(), unread);
+	owner_free(&other);
+	assert_int_equal(conn_all_unread(), unread);
+	owner_free(&o);
+	assert_int_equal(conn_all_unread(), 0);
+	close(peer);
+	close(of_other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -393,6 +423,7 @@ int main(void)
 		TEST(test_write_error_alone),
 		TEST(test_no_memory_writing),
 		TEST(test_many_at_once),
+		TEST(test_unread_of_those_that_count),
 	};
 
 	alarm(60);
