@@ -288,6 +288,7 @@ static usec_t on_tick(void *arg, usec_t now)
 
 void parks_reloaded(void)
 {
+	parks.beats_until = 0;
 	loop_tick_at(parks.tick, loop_now());
 }
 
