@@ -1138,7 +1138,11 @@ qb_dialogues = \
 	test/scenario/session/unnamed_reading.dlg \
 	test/scenario/take/answer_max.dlg \
 	test/scenario/take/answers_max.dlg \
+	test/scenario/take/answers_max_again.dlg \
+	test/scenario/take/answers_max_shared.dlg \
 	test/scenario/take/answers_max_stream.dlg \
+	test/scenario/take/answers_max_unstopped.dlg \
+	test/scenario/take/answers_max_where.dlg \
 	test/scenario/take/asked_when_gone.dlg \
 	test/scenario/take/cancelled_then_job.dlg \
 	test/scenario/take/database_down_first.dlg \

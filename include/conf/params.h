@@ -208,7 +208,7 @@ PARAM_SIZE(queue_max_payload, "16MB", 1, 1024 * 1024 * 1024, PARAM_RELOAD, NULL,
 PARAM_SIZE(queue_answer_max, "256MB", 0, 1024LL * 1024 * 1024 * 1024, PARAM_RELOAD, NULL,
 	"How much is kept of the answer to a TAKE or POP, or, outside of a transaction, to a PEEK, AWAIT or another QUEUE statement: they are answered when they have ended. One whose rows are more than that, and not a single one, is stopped and rolled back, and fails with 54000. 0: no limit.")
 PARAM_SIZE(queue_answers_max, "1GB", 0, 1024LL * 1024 * 1024 * 1024, PARAM_RELOAD, NULL,
-	"How much is kept of all answers together, by each process: of those that come, and of what clients have not read yet. Beyond that, one of more than 64 kB is stopped and rolled back: with WAIT it is asked for again, else it fails with 53000. 0: no limit.")
+	"How much is kept of all answers together, by each process: of those that come, and of what clients have not read yet. Beyond that, one of more than 64 kB is stopped and rolled back: with WAIT it is asked for again, else it fails with 53000; and so does an AWAIT that keeps more than that while other jobs are missing. 0: no limit.")
 PARAM_STR (queue_user, "", 0, 63, PARAM_RELOAD, NULL,
 	"Role of the proxy's own session in each database, which listens for new jobs and counts them; empty takes the user of the database entry, or the role of a client.")
 PARAM_BOOL(queue_user_superuser, "0", PARAM_RELOAD, NULL,
