@@ -233,10 +233,12 @@ BEGIN
 		IF q IS NULL AND NOT none THEN
 			BEGIN	-- see _visited
 				CONTINUE WHEN NOT queue._still(cfg.name);
-				EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s) AND NOT EXISTS (SELECT FROM %s)', queue._table(cfg.name),
-						CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT')
-							AND queue._ordinary(to_regclass(queue._archive(cfg.name))) THEN queue._archive(cfg.name)
-							ELSE queue._table(cfg.name) END)
+				-- what an archive that is no plain table has is told by its count alone
+				EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s) AND NOT %s', queue._table(cfg.name),
+						CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT') IS NOT TRUE THEN 'false'
+							WHEN queue._ordinary(to_regclass(queue._archive(cfg.name)))
+								THEN format('EXISTS (SELECT FROM %s)', queue._archive(cfg.name))
+							ELSE 'true' END)
 					INTO none;
 				PERFORM queue._visited();
 			EXCEPTION WHEN SQLSTATE 'QBSEE' THEN

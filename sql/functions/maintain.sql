@@ -16,17 +16,20 @@ DECLARE
 	found int8;
 	went int8;
 	gone int8 := 0;
+	those tid[];
+	stuck tid[] := '{}';
 BEGIN
 	FOR n IN 1 .. 5 LOOP
 		EXECUTE format($sql$
 			WITH these AS MATERIALIZED (
-				SELECT ctid AS place, ended_at AS at FROM %1$s WHERE ended_at > $1 AND ended_at <= $2 AND %2$s
+				SELECT ctid AS place, ended_at AS at FROM %1$s WHERE ended_at > $1 AND ended_at <= $2 AND ctid <> ALL ($4) AND %2$s
 				ORDER BY ended_at LIMIT $3 FOR UPDATE SKIP LOCKED),
 			gone AS (DELETE FROM %1$s WHERE ctid = ANY (ARRAY(SELECT place FROM these)) RETURNING 1)
-			SELECT count(*), max(at), (SELECT count(*) FROM gone) FROM these
-		$sql$, tab, clause) INTO found, last, went USING after, until, most - gone;
+			SELECT count(*), max(at), (SELECT count(*) FROM gone), array_agg(place) FROM these
+		$sql$, tab, clause) INTO found, last, went, those USING after, until, most - gone, stuck;
 		gone := gone + went;
 		EXIT WHEN went = found;
+		stuck := stuck || those;
 		after := queue._behind(after, last, until, n);
 	END LOOP;
 	RETURN gone;

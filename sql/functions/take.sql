@@ -20,6 +20,7 @@ DECLARE
 	died int8;
 	late int8[];
 	those int8[];
+	stuck int8[] := '{}';		-- may not even be put off
 	refused int8;
 	last timestamptz;
 BEGIN
@@ -32,7 +33,7 @@ BEGIN
 						AND attempt >= coalesce(CASE WHEN $4 THEN max_attempts END, $2) AS dead,
 					(left(token, 1) = 'x') IS TRUE AS over, %3$s AND NOT %5$s AS ripe, %5$s AS late
 				FROM %1$s
-				WHERE due > $5 AND due <= $3
+				WHERE due > $5 AND due <= $3 AND id <> ALL ($8)
 				ORDER BY due
 				LIMIT $1 FOR UPDATE SKIP LOCKED),
 			righted AS (UPDATE %1$s SET due = %4$s FROM these WHERE id = due_id AND NOT ripe AND NOT late RETURNING id),
@@ -64,13 +65,14 @@ BEGIN
 			'queue._due(state, lease_until, run_at, expires_at)',
 			'coalesce(state IN (''ready'', ''later'') AND expires_at <= $3, false)')
 		INTO died, late, those, last, refused USING most, queue._most_attempts(cfg), moment, cfg.retry_kind <> 'none', after, cfg.max_run,
-			cfg.history;
+			cfg.history, stuck;
 		PERFORM queue._died(cfg.number, died);
 		IF late IS NOT NULL THEN
 			refused := refused + cardinality(late) - queue._expire(cfg, cardinality(late), late);
 		END IF;
 		EXIT WHEN refused = 0;
 		IF NOT queue._put_off(cfg, those, moment) THEN
+			stuck := stuck || those;
 			after := queue._behind(after, last, moment, n);
 		END IF;
 	END LOOP;
@@ -95,14 +97,14 @@ BEGIN
 END
 $$;
 
--- Where the look goes on that began behind "after" and has seen "last", when nothing of it could go: there, and at the end
--- anywhere, as it may be so with all the next ones.
+-- Where the look goes on that began behind "after" and has seen "last", when nothing of it could go: there, without those that
+-- it has seen, as many may have the same time, and at the end anywhere, as it may be so with all the next ones.
 CREATE OR REPLACE FUNCTION queue._behind(after timestamptz, last timestamptz, until timestamptz, round int4) RETURNS timestamptz
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN CASE WHEN round < 4 THEN greatest(last - interval '1 us', after + interval '1 us')
+	RETURN CASE WHEN round < 4 THEN greatest(last - interval '1 us', after)
 		ELSE last + power(random(), 8) * (until - last) END;
 END
 $$;
@@ -121,19 +123,21 @@ DECLARE
 	went int8;
 	after timestamptz := '-infinity';
 	last timestamptz;
+	stuck int8[] := '{}';
 BEGIN
 	IF late IS NULL THEN
 		FOR n IN 1 .. 5 LOOP
 			EXECUTE format($sql$
 				SELECT array_agg(id), max(due) FROM (SELECT id, due FROM %1$s
-					WHERE due > $3 AND due <= $2 AND state IN ('ready', 'later') AND expires_at <= $2
+					WHERE due > $3 AND due <= $2 AND state IN ('ready', 'later') AND expires_at <= $2 AND id <> ALL ($4)
 					ORDER BY due LIMIT $1 FOR UPDATE SKIP LOCKED) AS x
-			$sql$, queue._table(cfg.name)) INTO late, last USING most - gone, moment, after;
+			$sql$, queue._table(cfg.name)) INTO late, last USING most - gone, moment, after, stuck;
 			EXIT WHEN late IS NULL;
 			went := queue._expire(cfg, most, late);
 			gone := gone + went;
 			EXIT WHEN went = cardinality(late);
 			IF NOT queue._put_off(cfg, late, moment) THEN
+				stuck := stuck || late;
 				after := queue._behind(after, last, moment, n);
 			END IF;
 		END LOOP;

@@ -308,3 +308,12 @@ def test_looking_is_not_compiled(db):
     db.create("q")
     assert db.column("""SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
         AND 'enable_sort=off' = ANY (proconfig) AND NOT 'jit=off' = ANY (proconfig)""") == []
+
+
+def test_stats_of_all_count_an_archive_with_policies(db):
+    """Also where there is no job: as for the queue alone."""
+    db.create("q", retain_done="1 hour")
+    db.push("q", "1", "2")
+    db.done(*[job["token"] for job in db.take("q", 2)])
+    db.rows("ALTER TABLE queue.a_q ENABLE ROW LEVEL SECURITY")
+    assert db.column("SELECT done FROM queue.stats('q')") == db.column("SELECT done FROM queue.stats()") == [2]

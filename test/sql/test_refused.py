@@ -91,3 +91,27 @@ def test_maintenance_goes_behind_what_is_refused(db):
             break
     else:
         pytest.fail(str(db.rows("SELECT state, payload, count(*) FROM queue.q_q GROUP BY 1, 2 ORDER BY 1")))
+
+
+@pytest.mark.parametrize("front", ["ripe", "expired"])
+def test_many_of_one_time_hide_none_of_it(db, front):
+    """What may not even be put off, pushed together with what may go."""
+    db.create("q")
+    db.push("q", *["0"] * 700, "1")
+    db.rows("UPDATE queue.q_q SET " + FRONT[front].replace("id *", "0 *"))
+    db.script(WAYS["all"])
+    for _ in range(3):
+        if front == "ripe":
+            db.take("q", 1, worker="w")
+        else:
+            db.rows("SELECT queue._expire(c, 200) FROM queue.queues AS c")
+    assert db.value("SELECT count(*) FROM queue.q_q WHERE payload = '1' AND state <> 'leased'") == 0
+
+
+def test_what_ended_together_and_stays_hides_nothing(db):
+    db.create("q", retain_dead="1 hour")
+    db.push("q", *["0"] * 30, "1")
+    db.rows("UPDATE queue.q_q SET state = 'dead', ended_at = now() - interval '1 day'")
+    db.script(WAYS["delete"])
+    db.rows("SELECT queue._maintain_queue(c, 10) FROM queue.queues AS c")
+    assert db.column("SELECT DISTINCT payload FROM queue.q_q") == [0]
