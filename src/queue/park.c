@@ -20,7 +20,7 @@
  * turn of the loop: of thousands who wait each would be a turn by itself, on a processor that has gone
  * to sleep, for readers that have, too. */
 #define BEATS_TOGETHER 10
-#define BEATS_AT_ONCE  64
+#define BEATS_AT_ONCE  16
 
 static struct {
 	struct heap deadlines;
