@@ -36,11 +36,32 @@ BEGIN
 END
 $$;
 
+-- A look for rows that are not right is at so many pages: with an old snapshot what is dead costs no more than that.
+CREATE OR REPLACE FUNCTION queue._step_pages() RETURNS int4
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN current_setting('server_version_num')::int4 >= 140000 THEN 64 ELSE 8 END;
+END
+$$;
+
+-- In how many such looks has all of it been seen?
+CREATE OR REPLACE FUNCTION queue._steps(cfg queue.queues) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN coalesce(ceil(pg_relation_size(to_regclass(queue._table(cfg.name)))
+		/ (current_setting('block_size')::float8 * queue._step_pages())), 0);
+END
+$$;
+
 -- Who may push may write a row himself which no index has: with a delay and no "due", or in a state that there is not. It
--- would never come, nor be counted by max_length. A constraint would make each push dearer; so a thousand rows a round are
--- looked at, from the front or from anywhere on, and get what is missing. Not before now, as takes do not look there again. One by
--- one: what is refused holds up no other.
-CREATE OR REPLACE FUNCTION queue._put_right(cfg queue.queues) RETURNS void
+-- would never come, nor be counted by max_length. A constraint would make each push dearer; so a part of the table is looked
+-- at, this one (from 0 on), or NULL: the first one or any, and they get what is missing. Not before now, as takes do not look
+-- there again. One by one: what is refused holds up no other.
+CREATE OR REPLACE FUNCTION queue._put_right(cfg queue.queues, step int8) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -54,11 +75,12 @@ DECLARE
 	n int8;
 	told bool := false;
 BEGIN
-	EXECUTE format($sql$
-		SELECT array_agg(id) FILTER (WHERE %2$s) FROM (SELECT * FROM %1$s
-			WHERE id >= CASE WHEN $1 < 0.5 THEN 0 ELSE ((SELECT max(id) FROM %1$s) * (2 * $1 - 1))::int8 END
-			ORDER BY id LIMIT 1000) AS x
-	$sql$, queue._table(cfg.name), wrong) INTO those USING random();
+	step := coalesce(step, CASE WHEN random() < 0.5 THEN 0 ELSE floor(random() * queue._steps(cfg)) END);
+	EXECUTE format('SELECT array_agg(id) FROM (SELECT id FROM %1$s WHERE %2$s AND (%3$s) LIMIT 1000) AS x', queue._table(cfg.name),
+		-- Postgres 13 has no scan of a range
+		CASE WHEN current_setting('server_version_num')::int4 >= 140000 THEN 'ctid >= format(''(%s,0)'', $1)::tid AND ctid < format(''(%s,0)'', $2)::tid'
+			ELSE 'ctid = ANY (ARRAY(SELECT format(''(%s,%s)'', p, i)::tid FROM generate_series($1, $2 - 1) AS p, generate_series(1, 300) AS i))' END,
+		wrong) INTO those USING step * queue._step_pages(), (step + 1) * queue._step_pages();
 	FOREACH one IN ARRAY coalesce(those, '{}') LOOP
 		BEGIN
 			EXECUTE format($sql$
@@ -111,7 +133,7 @@ $$;
 -- Rows of the archive that are older than retain_done says, dead jobs that are older than
 -- retain_dead says, jobs that nobody took in their time, and keys whose time is over. What somebody has locked is left for the
 -- next time. The archive comes last: DROP and ALTER lock the queue's table first, as everybody does.
-CREATE OR REPLACE FUNCTION queue._maintain_queue(cfg queue.queues, most int4) RETURNS int8
+CREATE OR REPLACE FUNCTION queue._maintain_queue(cfg queue.queues, most int4, step int8 DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -123,7 +145,7 @@ DECLARE
 	n int8;
 BEGIN
 	PERFORM queue._look_after_all(cfg.number);
-	PERFORM queue._put_right(cfg);
+	PERFORM queue._put_right(cfg, step);
 	IF cfg.retain_dead < forever THEN
 		gone := queue._clean(queue._table(cfg.name), 'state = ''dead''', clock_timestamp() - cfg.retain_dead, most);
 	END IF;
@@ -209,7 +231,8 @@ $$;
 -- queues that the caller may not clean, which somebody has locked for longer than lock_timeout, or in which an error ends it.
 -- clean: of each queue that had a turn its number, what _changes said of it before, and for how many milliseconds nothing
 -- falls due; 0: it is not clean. known: numbers and changes of such, in order: those are passed over. Of one that never had
--- a job that is known without a look into it.
+-- a job that is known without a look into it. The last ten bits of the changes: 0, or the next part of it that is looked at
+-- for rows which are not right (_put_right), from 1 on. As long as nothing changes all of them have their turn, once.
 CREATE OR REPLACE FUNCTION queue._maintain(after int4, most int4, ms int4, used text[] DEFAULT NULL, known int8[] DEFAULT '{}')
 RETURNS TABLE (deleted int8, next int4, denied int8, lost text, clean int8[])
 LANGUAGE plpgsql
@@ -227,6 +250,7 @@ DECLARE
 	k int4 := 1;
 	changes int8;
 	is_clean int8;
+	step int8;	-- what is looked at now, from 1 on; NULL: something has changed
 BEGIN
 	deleted := 0;
 	denied := 0;
@@ -235,7 +259,7 @@ BEGIN
 	PERFORM set_config('synchronous_commit', 'off', true);
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.number > after ORDER BY c.number LOOP
 		CONTINUE WHEN NOT queue._visits(cfg, used);
-		changes := CASE WHEN used IS NOT NULL THEN queue._changes(cfg) END;
+		changes := CASE WHEN used IS NOT NULL THEN queue._changes(cfg) & -1024 END;
 		WHILE known[k] < cfg.number LOOP
 			k := k + 2;
 		END LOOP;
@@ -253,9 +277,16 @@ BEGIN
 					clean := clean || ARRAY[cfg.number, changes, 2000000000];
 				ELSE
 					CONTINUE WHEN NOT queue._still(cfg.name);
-					gone := queue._maintain_queue(cfg, (most - deleted)::int4);
+					step := CASE WHEN known[k] = cfg.number AND known[k + 1] & -1024 = changes THEN known[k + 1] & 1023
+						WHEN changes IS NOT NULL AND queue._steps(cfg) <= 1 THEN 1 END;
+					gone := queue._maintain_queue(cfg, (most - deleted)::int4, step - 1);
 					is_clean := CASE WHEN gone = 0 AND changes IS NOT NULL THEN coalesce(queue._clean_for(cfg), 2000000000) ELSE 0 END;
 					deleted := deleted + gone;
+					-- it is looked into in the next round, too
+					IF is_clean > 0 AND coalesce(step, 0) < least(queue._steps(cfg), 1023) THEN
+						changes := changes + coalesce(step, 0) + 1;
+						is_clean := 2000000000;
+					END IF;
 					clean := clean || ARRAY[cfg.number, coalesce(changes, 0), is_clean];
 					-- nothing was written by anybody in this transaction
 					PERFORM queue._visited() WHERE gone = 0 AND pg_current_xact_id_if_assigned() IS NULL;

@@ -389,3 +389,25 @@ def test_rows_without_due_behind_many_others(db):
             break
     else:
         pytest.fail("they were not found")
+
+
+def test_all_of_a_queue_that_rests_is_looked_at_once(db):
+    """A part a round, and then it is clean, until something changes."""
+    bob = pushes_by_hand(db)
+    db.rows("SELECT queue.alter('q', '{}', '{}', '{max_length}')")
+    db.rows("INSERT INTO queue.q_q (payload) SELECT '1' FROM generate_series(1, 15000)")
+    bob.rows("INSERT INTO queue.q_q (payload, state) VALUES ('2', 'odd')")
+    counted(bob)
+    counted(db)
+    steps = db.value("SELECT queue._steps(c) FROM queue.queues AS c")
+    assert steps > 3
+    known, looks = [], []
+    for _ in range(3 * steps):
+        told = db.value("SELECT clean FROM queue._maintain_used('{}', 0, 100, 100000, %s)", known)
+        looks.append(told)
+        if not told:
+            break
+        known = told[:2]
+        counted(db)
+    assert looks[-1] == [] and len(looks) <= 2 * steps + 3
+    assert db.value("SELECT state FROM queue.q_q WHERE payload = '2'") == "ready"
