@@ -993,6 +993,7 @@ qb_dialogues = \
 	test/scenario/pool/engine_crowd.dlg \
 	test/scenario/pool/engine_crowded.dlg \
 	test/scenario/pool/fatal_when_idle.dlg \
+	test/scenario/pool/held_back_starves_nobody.dlg \
 	test/scenario/pool/idle_in_transaction.dlg \
 	test/scenario/pool/query_abandoned.dlg \
 	test/scenario/pool/queue_pool_size.dlg \
@@ -1002,6 +1003,8 @@ qb_dialogues = \
 	test/scenario/pool/servers_age.dlg \
 	test/scenario/pool/starving.dlg \
 	test/scenario/pool/starving_of_tasks.dlg \
+	test/scenario/pool/starving_of_the_user.dlg \
+	test/scenario/pool/starving_of_two_limits.dlg \
 	test/scenario/pool/starving_task.dlg \
 	test/scenario/pool/task_goes_home.dlg \
 	test/scenario/pool/together.dlg \

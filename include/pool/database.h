@@ -44,6 +44,7 @@ struct account {
 	unsigned clients, servers; /* over all databases */
 	unsigned generation;       /* of limits */
 	struct account_limits limits;
+	uint64_t runs_in;          /* pool.c: when statements were last seen to run on those servers */
 };
 struct account *account_get(struct istr *name); /* a reference; NULL: memory */
 struct account *account_find(const struct istr *name); /* borrowed; NULL: there is none */
@@ -122,6 +123,7 @@ struct database {
 	bool reached;           /* some server of it has let us in */
 	bool paused, disabled, gone;
 	unsigned generation;
+	uint64_t runs_in;       /* as in struct account */
 	unsigned n_clients, n_servers;
 	struct pool *pools;
 	struct listener *listener; /* NULL: nobody listens */

@@ -121,6 +121,7 @@ unsigned kept_free(void);                          /* that nobody has claimed */
 struct server *kept_longest_idle(const struct pool *p); /* of these; p NULL: of all pools; or NULL */
 /* The first of those that share the limit of its database, or of its user, is closed, if there is one. */
 void kept_makes_room(struct pool *p, bool of_db);
+unsigned kept_unused(const struct pool *p, bool of_db); /* those that could */
 struct server *kept_of(uint64_t key);              /* one of these; or NULL */
 const struct task_session *kept_session(const struct task *t);
 unsigned kept_beside(const struct pool *p);        /* servers that are for nobody else */

@@ -19,14 +19,18 @@ void places_drop(int process); /* has ended: what it had is free */
 void places_start(void);
 void places_stop(void);
 /* most: servers of the pool that are not the engine's own; 0: no limit. false: there is none, or it is another's. */
-MUST_CHECK bool places_take_server(struct pool *p, bool engine, unsigned most);
+MUST_CHECK bool places_take_server(struct pool *p, bool engine, unsigned most, usec_t since);
 void places_give_server(struct pool *p, bool engine);
 unsigned places_of_pool(const struct pool *p, bool engine); /* over all processes */
 unsigned places_of_db(const struct pool *p);
 unsigned places_of_user(const struct pool *p);
-/* Somebody waits since then, and there is no place: the others hear it. most: of the pool, as above. starves: and nothing
- * comes free here, for long; else who has its part waits for that. */
-void places_want(struct pool *p, unsigned most, usec_t since, bool starves);
+struct place_want {
+	usec_t since;
+	bool starves; /* nothing comes free here, for long; else who has its part waits for that */
+	bool db_is_idle, user_is_idle; /* both are full, and a server here, of another pool, would make room */
+};
+/* Somebody waits since then, and there is no place: the others hear it. most: of the pool, as above. */
+void places_want(struct pool *p, unsigned most, const struct place_want *w);
 /* Somebody elsewhere waits longer and has less, or starves: a server that is free here goes. */
 bool places_wanted(const struct pool *p, unsigned most, usec_t since);
 

@@ -120,7 +120,8 @@ struct server_all {
 	char prefix[512]; /* of the last line of the log */
 };
 extern struct server_all server_all;
-struct server *server_launch(struct pool *p, unsigned most); /* most: over several processes; 0: any number */
+/* Over several processes there may be so many (most; 0: any number), and somebody waits since then. */
+struct server *server_launch(struct pool *p, unsigned most, usec_t since);
 struct server *server_launch_engine(struct pool *p); /* one of the engine's own */
 struct server *server_launch_for(struct pool *p, const struct dest *unasked); /* it belongs to that row for good */
 struct server *server_adopt(struct pool *p); /* of another process: LOGIN, without a connection yet; NULL: memory */

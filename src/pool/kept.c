@@ -199,13 +199,29 @@ struct server *kept_longest_idle(const struct pool *p)
 	return NULL;
 }
 
+static bool is_under(const struct kept *k, const struct pool *p, bool of_db)
+{
+	return of_db ? k->server->pool->db == p->db : k->server->pool->account == p->account;
+}
+
+unsigned kept_unused(const struct pool *p, bool of_db)
+{
+	const struct kept *k;
+	unsigned n = 0;
+
+	CHECK_POOL(p);
+	DL_FOREACH (all.free, k)
+		n += is_under(k, p, of_db);
+	return n;
+}
+
 void kept_makes_room(struct pool *p, bool of_db)
 {
 	struct kept *k;
 
 	CHECK_POOL(p);
 	DL_FOREACH (all.free, k)
-		if (of_db ? k->server->pool->db == p->db : k->server->pool->account == p->account)
+		if (is_under(k, p, of_db))
 			break;
 	if (k == NULL)
 		return;

@@ -28,9 +28,11 @@
 struct row {
 	char name[NAME_MAX_];
 	uint32_t total, used[TEAM_MAX + 1];
-	struct {
+	struct want {
 		usec_t since, said;   /* said 0: never */
 		usec_t starves_since; /* somebody who gets none of those there; USEC_NEVER: nobody */
+		usec_t offered;       /* when another one had a server that would have made room */
+		bool asks;            /* for that alone: another limit is full, too */
 	} want[TEAM_MAX + 1];
 };
 
@@ -209,6 +211,7 @@ static bool has_room(const struct row *r, unsigned most, usec_t since)
 		return false;
 	for (int i = 1; i <= team_size(); i++)
 		theirs += i != team_self() && r->want[i].said + WANT_HOLDS > now &&
+			  !r->want[i].asks &&
 			  ((r->want[i].since < since && r->used[i] <= r->used[team_self()]) ||
 				  starves_longer(r, i, since));
 	return r->total + theirs < most;
@@ -250,10 +253,9 @@ usec_t pool_waits_since(const struct pool *p)
 	return p->tasks != NULL && p->tasks->since < since ? p->tasks->since : since;
 }
 
-bool places_take_server(struct pool *p, bool engine, unsigned most)
+bool places_take_server(struct pool *p, bool engine, unsigned most, usec_t since)
 {
 	struct name d = of_db(p), u = of_user(p), own = of_pool(p, engine);
-	usec_t since = pool_waits_since(p);
 	struct row *rd, *ru, *rp;
 	bool ok;
 
@@ -340,56 +342,97 @@ unsigned places_of_user(const struct pool *p)
 /* --- who waits --- */
 
 /* Who has its part of the places waits for what it has, unless that stays in use. */
-static bool want(struct name n, unsigned most, usec_t since, bool starves)
+static bool has_claim(const struct row *r, unsigned most, const struct place_want *w)
 {
-	struct row *r;
-	bool news = false;
+	return r->total >= most && (w->starves || r->used[team_self()] == 0 ||
+					   r->used[team_self()] < most / (unsigned)team_size());
+}
 
-	if (most == 0)
+/* asks: there is another limit that is full, so nobody shall give up anything yet. */
+static bool want(struct row *r, unsigned most, const struct place_want *w, bool asks)
+{
+	usec_t now = loop_now();
+	struct want *own;
+	bool news;
+
+	if (r == NULL || most == 0 || !has_claim(r, most, w))
 		return false;
-	lock();
-	r = find(n.text, true);
-	if (r != NULL && r->total >= most &&
-		(starves || r->used[team_self()] == 0 ||
-			r->used[team_self()] < most / (unsigned)team_size())) {
-		usec_t now = loop_now();
-
-		news = r->want[team_self()].said + WANT_AGAIN / 2 < now;
-		if (news || since < r->want[team_self()].since)
-			r->want[team_self()].since = since;
-		if (news)
-			r->want[team_self()].starves_since = USEC_NEVER;
-		if (starves && since < r->want[team_self()].starves_since)
-			r->want[team_self()].starves_since = since;
-		if (news)
-			r->want[team_self()].said = now;
-	}
-	unlock();
+	own = &r->want[team_self()];
+	news = own->said + WANT_AGAIN / 2 < now;
+	if (news || w->since < own->since)
+		own->since = w->since;
+	if (news)
+		own->starves_since = USEC_NEVER;
+	if (w->starves && w->since < own->starves_since)
+		own->starves_since = w->since;
+	own->asks = asks && (news || own->asks);
+	if (news)
+		own->said = now;
 	return news;
 }
 
-void places_want(struct pool *p, unsigned most, usec_t since, bool starves)
+static bool is_full(const struct row *r, unsigned most)
 {
+	return r != NULL && most > 0 && r->total >= most;
+}
+
+/* ... and nobody is known to have a free server of it. */
+static bool is_barred(const struct row *r, unsigned most, bool idle_here)
+{
+	return is_full(r, most) && !idle_here &&
+	       r->want[team_self()].offered + WANT_HOLDS <= loop_now();
+}
+
+/* Of two limits that are full, one place is of no use. */
+static bool want_both(struct pool *p, const struct place_want *w)
+{
+	struct name d = of_db(p), u = of_user(p);
+	struct row *rd = find(d.text, true), *ru = find(u.text, true);
+	bool both = is_full(rd, db_most(p)) && is_full(ru, user_most(p));
+	bool news = false;
+
+	if (!(is_full(rd, db_most(p)) && w->db_is_idle))
+		news |= want(
+			rd, db_most(p), w, both && is_barred(ru, user_most(p), w->user_is_idle));
+	if (!(is_full(ru, user_most(p)) && w->user_is_idle))
+		news |= want(ru, user_most(p), w, both && is_barred(rd, db_most(p), w->db_is_idle));
+	return news;
+}
+
+void places_want(struct pool *p, unsigned most, const struct place_want *w)
+{
+	struct name own = of_pool(p, false);
+	struct row *r;
 	bool news;
 
 	CHECK_POOL(p);
+	lock();
+	r = is_sized(p) ? find(own.text, true) : NULL;
 	/* where the pool has all it may, a place of another pool is of no use */
-	if (is_sized(p) && most > 0 && total_of(of_pool(p, false)) >= most) {
-		news = want(of_pool(p, false), most, since, starves);
-	} else {
-		news = want(of_db(p), db_most(p), since, starves);
-		news |= want(of_user(p), user_most(p), since, starves);
-	}
+	news = is_full(r, most) ? want(r, most, w, false) : want_both(p, w);
+	unlock();
 	if (news)
 		tell(p);
 	loop_tick_at(places.tick, loop_now() + WANT_AGAIN);
 }
 
 /* One that has none, or so few that it is no more than here when it gets one, or none that comes free. */
+static bool claims(const struct row *r, int i, usec_t since)
+{
+	usec_t now = loop_now();
+
+	if (i == team_self() || r->want[i].said + WANT_HOLDS <= now)
+		return false;
+	if (starves_longer(r, i, since))
+		return true;
+	return (since == USEC_NEVER ||
+		       (r->want[i].since < since && r->want[i].since + PATIENCE < now)) &&
+	       (r->used[i] == 0 || r->used[i] + 1 < r->used[team_self()]);
+}
+
 static bool is_wanted(struct name n, unsigned most, usec_t since)
 {
-	const struct row *r;
-	usec_t now = loop_now();
+	struct row *r;
 	bool found = false;
 
 	if (most == 0)
@@ -397,14 +440,11 @@ static bool is_wanted(struct name n, unsigned most, usec_t since)
 	lock();
 	r = find(n.text, false);
 	if (r != NULL && r->total >= most)
-		for (int i = 1; i <= team_size() && !found; i++)
-			found = i != team_self() && r->want[i].said + WANT_HOLDS > now &&
-				(starves_longer(r, i, since) ||
-					((since == USEC_NEVER ||
-						 (r->want[i].since < since &&
-							 r->want[i].since + PATIENCE < now)) &&
-						(r->used[i] == 0 ||
-							r->used[i] + 1 < r->used[team_self()])));
+		for (int i = 1; i <= team_size(); i++)
+			if (claims(r, i, since)) {
+				r->want[i].offered = loop_now();
+				found |= !r->want[i].asks;
+			}
 	unlock();
 	return found;
 }

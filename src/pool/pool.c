@@ -6,6 +6,7 @@
  * Entry points: pool_get() and its like; pool_mark_ready(), what brings those who wait together
  * with servers in pool_serve_ready(), the loop phase; pool_launch() for new servers.
  */
+#include <limits.h>
 #include <string.h>
 
 #include "net/team.h"
@@ -23,7 +24,11 @@
 #define STARVED_BUSY  (1 * USEC_SEC)    /* ... though statements run there, which may end */
 #define SHARED_PERIOD (20 * USEC_MSEC)  /* ... for which no server was free */
 
-static struct loop_tick *held_tick; /* tasks that are held back are looked at again */
+static struct {
+	struct loop_tick *held_tick; /* tasks that are held back are looked at again */
+	uint64_t turn;               /* times that pools were served */
+	uint64_t seen;               /* the one of which it is known what runs */
+} own;
 
 static struct pool *pool_new(struct database *db, struct istr *name)
 {
@@ -143,11 +148,21 @@ static bool has_server(const struct pool *p)
 
 /* --- room under limits over several pools --- */
 
+static usec_t usable_since(const struct pool *p);
+
+/* Somebody waits for it, and nobody has had it yet: its login would have been for nothing. */
+static bool is_to_serve(const struct server *s, usec_t now)
+{
+	return !s->use.served && s->idle_since + STARVED > now &&
+	       usable_since(s->pool) != USEC_NEVER;
+}
+
 /* The idle server that nobody has used for longest, of a database or of a user; not of p. */
 static struct server *longest_idle(const struct pool *p, bool of_db)
 {
 	static const enum server_state idle[] = {SERVER_IDLE, SERVER_KEPT};
 	struct server *found = NULL, *s;
+	usec_t now = loop_now();
 
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *other = db->pools; other != NULL; other = other->next) {
@@ -155,7 +170,8 @@ static struct server *longest_idle(const struct pool *p, bool of_db)
 				continue;
 			for (size_t i = 0; i < ARRAY_LEN(idle); i++)
 				DL_FOREACH (other->servers[idle[i]].head, s)
-					if (found == NULL || s->idle_since < found->idle_since)
+					if ((found == NULL || s->idle_since < found->idle_since) &&
+						!is_to_serve(s, now))
 						found = s;
 		}
 	return found;
@@ -199,34 +215,86 @@ static bool runs(const struct pool *p)
 	return false;
 }
 
-/* Do servers that p may get run anything? */
+/* Do servers that p may get run anything? All are looked at once while pools are served. */
 static bool runs_beside(const struct pool *p)
 {
-	for (struct database *db = route_first(); db != NULL; db = db->next)
-		for (const struct pool *other = db->pools; other != NULL; other = other->next)
-			if ((db == p->db || other->account == p->account) && runs(other))
-				return true;
-	return false;
+	if (own.seen != own.turn) {
+		own.seen = own.turn;
+		for (struct database *db = route_first(); db != NULL; db = db->next)
+			for (const struct pool *other = db->pools; other != NULL;
+				other = other->next)
+				if (runs(other))
+					db->runs_in = other->account->runs_in = own.turn;
+	}
+	return p->db->runs_in == own.turn || p->account->runs_in == own.turn;
+}
+
+static unsigned beside_room(const struct pool *p);
+
+/* As pool_waits_since(), of those alone who could use a server if one were free. */
+static usec_t usable_since(const struct pool *p)
+{
+	usec_t since = pool_client_waits_since(p);
+	unsigned left = HELD_LOOK;
+	int held = -1; /* not known */
+
+	for (const struct task *t = p->tasks; t != NULL && left > 0 && t->since < since;
+		t = t->next) {
+		if (t->kept != NULL || t->time != TASK_BESIDE)
+			left--;
+		else if (held < 0)
+			held = beside_room(p) == 0;
+		if (t->kept == NULL && (t->time != TASK_BESIDE || !held))
+			return t->since;
+	}
+	return since;
 }
 
 /* Somebody waits, and nobody has got a server for long. What runs may end, and a login for each slow statement is none
- * the better; transactions in which nothing runs may wait for what waits here. */
-static bool starves(const struct pool *p)
+ * the better; transactions in which nothing runs may wait for what waits here. usable: usable_since(). */
+static bool starves(const struct pool *p, usec_t usable)
 {
-	usec_t since = pool_waits_since(p), now = loop_now();
+	usec_t since = p->served_at > usable ? p->served_at : usable, now = loop_now();
 
-	if (since == USEC_NEVER)
+	if (usable == USEC_NEVER || since + STARVED > now)
 		return false;
-	since = p->served_at > since ? p->served_at : since;
-	return since + STARVED_BUSY <= now || (since + STARVED <= now && !runs_beside(p));
+	return since + STARVED_BUSY <= now || !runs_beside(p);
 }
 
 static usec_t claims_since(const struct pool *p)
 {
-	return starves(p) ? pool_waits_since(p) : waits_since(p);
+	usec_t usable = usable_since(p);
+
+	return starves(p, usable) ? usable : waits_since(p);
 }
 
 static unsigned wanted(struct pool *p);
+
+/* Something is full, and nothing of it is idle elsewhere. */
+static bool lacks(const struct pool *p, bool of_db)
+{
+	return (of_db ? pool_db_is_full(p) : pool_user_is_full(p)) &&
+	       longest_idle(p, of_db) == NULL;
+}
+
+/* ... that a place of p would not help. */
+static bool lacks_more(const struct pool *other, const struct pool *p)
+{
+	return (other->db != p->db && lacks(other, true)) ||
+	       (other->account != p->account && lacks(other, false));
+}
+
+/* It gets none of those it has, or has none, and what it could use one for has waited since then; USEC_NEVER: none of it. */
+static usec_t needs_since(struct pool *p, usec_t than)
+{
+	usec_t usable = usable_since(p), since;
+	bool hungry = starves(p, usable);
+
+	if (engines_others(p) > 0 && !hungry)
+		return USEC_NEVER;
+	since = hungry ? usable : waits_since(p);
+	return since < than && wanted(p) > 0 ? since : USEC_NEVER;
+}
 
 /* A pool that has nothing at all, or gets nothing, shares a limit with p, and could use a server; the one whose
  * first client has waited longest, and longer than `since`. */
@@ -236,17 +304,18 @@ static struct pool *starving(const struct pool *p, bool of_db, bool of_user, use
 
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *other = db->pools; other != NULL; other = other->next) {
-			bool shares =
-				(of_db && db == p->db) || (of_user && other->account == p->account);
+			usec_t needs;
 
-			if (other == p || !shares || pool_waits_since(other) >= since ||
-				route_paused(db) || holding_back(other, loop_now()) ||
-				(engines_others(other) > 0 &&
-					(!starves(other) || wanted(other) == 0)) ||
-				claims_since(other) >= since)
+			if (other == p || pool_waits_since(other) >= since ||
+				!((of_db && db == p->db) ||
+					(of_user && other->account == p->account)) ||
+				route_paused(db) || holding_back(other, loop_now()))
+				continue;
+			needs = needs_since(other, since);
+			if (needs >= since || lacks_more(other, p))
 				continue;
 			found = other;
-			since = claims_since(other);
+			since = needs;
 		}
 	return found;
 }
@@ -268,6 +337,7 @@ static bool place_is_for_another(struct pool *p)
 static bool make_room(struct pool *p)
 {
 	bool full = pool_db_is_full(p) || pool_user_is_full(p);
+	struct server *of_db = NULL, *of_user = NULL;
 	struct server *s = full ? engines_longest_idle(p) : NULL;
 
 	if (place_is_for_another(p))
@@ -276,16 +346,14 @@ static bool make_room(struct pool *p)
 		s = kept_longest_idle(p);
 	if (s != NULL)
 		server_close(s, "makes room for a client", NULL);
-	if (pool_db_is_full(p)) {
-		if ((s = longest_idle(p, true)) == NULL)
-			return false;
-		server_close(s, "evicted: max_db_connections", NULL);
-	}
-	if (pool_user_is_full(p)) {
-		if ((s = longest_idle(p, false)) == NULL)
-			return false;
-		server_close(s, "evicted: max_user_connections", NULL);
-	}
+	if (pool_db_is_full(p) && (of_db = longest_idle(p, true)) == NULL)
+		return false;
+	if (pool_user_is_full(p) && (of_user = longest_idle(p, false)) == NULL)
+		return false;
+	if (of_db != NULL)
+		server_close(of_db, "evicted: max_db_connections", NULL);
+	if (of_user != NULL && of_user != of_db)
+		server_close(of_user, "evicted: max_user_connections", NULL);
 	return true;
 }
 
@@ -318,6 +386,8 @@ static bool gives_way(struct pool *p, struct server *s, usec_t since)
 	usec_t first = waits_since(p);
 	struct pool *other = NULL;
 
+	if (!s->use.served)
+		return false;
 	/* a task is served before a client of its pool who waits longer, and would get the place again */
 	since = first < since ? first : since;
 	if (team_self() != 0 && places_wanted(p, most_servers(p), since)) {
@@ -432,41 +502,66 @@ static void serve_greeting(struct pool *p)
 		pool_all.calls->welcome(c);
 }
 
-/* So many of them, where there may be so many servers in all: each process has its part. One server alone is for all. */
-static bool beside_is_full(unsigned used, int max)
-{
-	unsigned part = max > 1 ? (unsigned)(max - 1) / (unsigned)team_size() : 0;
-
-	return max > 1 && used >= (part > 0 ? part : 1);
-}
-
 /* What runs beside the clients, for however long, leaves them one of the servers that there may be of the database, or of
- * the user. */
-static bool leaves_none(const struct pool *p, bool of_db)
+ * the user: so many more of it there may be. Each process has its part; one server alone is for all. */
+static unsigned beside_left(const struct pool *p, bool of_db, unsigned unused)
 {
 	int max = of_db ? p->db->max_connections : account_limits(p->account)->max_servers;
-	unsigned n = 0;
+	unsigned n = 0, part;
 
-	if (max == 0)
-		return false;
+	if (max <= 1)
+		return UINT_MAX;
+	part = (unsigned)(max - 1) / (unsigned)team_size();
+	if (part == 0)
+		part = 1;
 	for (const struct database *db = route_first(); db != NULL; db = db->next)
 		for (const struct pool *other = db->pools; other != NULL; other = other->next)
 			if (of_db ? db == p->db : other->account == p->account)
 				n += beside(other);
-	return beside_is_full(n, max);
+	return n < part + unused ? part + unused - n : 0;
+}
+
+static bool leaves_none(const struct pool *p, bool of_db)
+{
+	return beside_left(p, of_db, 0) == 0;
+}
+
+/* ... where those that are only kept make room. */
+static unsigned beside_room(const struct pool *p)
+{
+	unsigned of_db = beside_left(p, true, kept_unused(p, true));
+	unsigned of_user = beside_left(p, false, kept_unused(p, false));
+
+	return of_db < of_user ? of_db : of_user;
+}
+
+/* Tasks that are not to run beside the clients now, though servers were free. */
+static unsigned held_back(const struct pool *p)
+{
+	unsigned n = 0, left = HELD_LOOK, room;
+
+	for (const struct task *t = p->tasks; t != NULL && left > 0; t = t->next)
+		if (t->kept == NULL && t->time == TASK_BESIDE)
+			n++;
+		else
+			left--;
+	if (n == 0)
+		return 0;
+	room = beside_room(p);
+	return n > room ? n - room : 0;
 }
 
 /* What is only kept under that limit makes room. */
 static bool is_held_back(struct pool *p)
 {
-	bool held_back = false;
+	bool held = false;
 
 	for (int of_db = 0; of_db < 2; of_db++)
 		if (leaves_none(p, of_db != 0)) {
 			kept_makes_room(p, of_db != 0);
-			held_back = true;
+			held = true;
 		}
-	return held_back;
+	return held;
 }
 
 /* The longest waiting task that can have a server now, and that server; NULL: none. Of those up to
@@ -532,7 +627,7 @@ static bool serve_tasks(struct pool *p, usec_t now)
 			pool_all.calls->task_start(t, s);
 	}
 	if (seen > 0)
-		loop_tick_at(held_tick, now + HELD_PERIOD);
+		loop_tick_at(own.held_tick, now + HELD_PERIOD);
 	if (is_free(p->for_inspection) && !inspection_waits(p))
 		server_close(p->for_inspection, "not needed any more", NULL);
 	return any;
@@ -558,13 +653,13 @@ bool pool_start(const struct pool_calls *calls)
 {
 	pool_all.calls = calls;
 	pool_all.ends = false;
-	held_tick = loop_tick_new(on_held_tick, NULL, USEC_NEVER);
-	return held_tick != NULL;
+	own.held_tick = loop_tick_new(on_held_tick, NULL, USEC_NEVER);
+	return own.held_tick != NULL;
 }
 
 void pool_stop(void)
 {
-	loop_tick_free(&held_tick);
+	loop_tick_free(&own.held_tick);
 }
 
 static bool serve_clients(struct pool *p, usec_t now)
@@ -640,11 +735,16 @@ static void give_to_others(struct pool *p)
 /* Nothing more can be had here. */
 static void want_of_others(struct pool *p)
 {
-	usec_t since = pool_waits_since(p);
+	usec_t since = usable_since(p);
+	bool both = pool_db_is_full(p) && pool_user_is_full(p);
 
 	if (since != USEC_NEVER && p->servers[SERVER_LOGIN].count == 0 &&
 		!holding_back(p, loop_now()) && !route_stopped(p->db))
-		places_want(p, most_servers(p), since, starves(p));
+		places_want(p, most_servers(p),
+			&(struct place_want){.since = since,
+				.starves = starves(p, since),
+				.db_is_idle = both && longest_idle(p, true) != NULL,
+				.user_is_idle = both && longest_idle(p, false) != NULL});
 }
 
 bool pool_serve_ready(void *arg, usec_t now)
@@ -653,6 +753,7 @@ bool pool_serve_ready(void *arg, usec_t now)
 	bool any = false;
 
 	(void)arg;
+	own.turn++;
 	while ((p = list) != NULL) {
 		CHECK_POOL(p);
 		INVARIANT(p->ready_marked, "a pool is served that is not marked");
@@ -757,7 +858,7 @@ static unsigned without_shared(const struct pool *p, unsigned tasks, bool first)
 	unsigned n = engines_shared(p, loop_now());
 
 	if (n > 0)
-		loop_tick_at(held_tick, loop_now() + SHARED_PERIOD);
+		loop_tick_at(own.held_tick, loop_now() + SHARED_PERIOD);
 	return n < tasks ? tasks - n : first;
 }
 
@@ -768,7 +869,8 @@ static unsigned wanted(struct pool *p)
 	unsigned total = servers_there(p), all = total + p->engines.n;
 	unsigned busy_or_coming = logins(p);
 	/* those that are held back while a server is free need none, nor do those that have one which is kept */
-	unsigned tasks = pool_take_idle(p, false) == NULL ? p->n_tasks - p->n_claims : 0;
+	unsigned tasks =
+		pool_take_idle(p, false) == NULL ? p->n_tasks - p->n_claims - held_back(p) : 0;
 	unsigned clients = p->waiting.count, room, want;
 
 	if (tasks > 0)
@@ -797,7 +899,7 @@ static void launch_for_inspection(struct pool *p, usec_t now)
 	if (inspection_waits(p) && p->for_inspection == NULL &&
 		p->servers[SERVER_LOGIN].count == 0 && pool_take_idle(p, false) == NULL &&
 		!holding_back(p, now) && make_room(p))
-		p->for_inspection = server_launch(p, 0);
+		p->for_inspection = server_launch(p, 0, usable_since(p));
 }
 
 void pool_launch(struct pool *p, usec_t now)
@@ -819,7 +921,7 @@ void pool_launch(struct pool *p, usec_t now)
 			engines_others(p) >= (unsigned)route_pool_size(p))
 			log_write(LOG_LVL_WARNING, client_prefix(c),
 				"taking connection from reserve_pool");
-		if (server_launch(p, most_servers(p)) == NULL)
+		if (server_launch(p, most_servers(p), usable_since(p)) == NULL)
 			return;
 	}
 	launch_for_inspection(p, now);
@@ -838,7 +940,7 @@ void pool_keep_minimum(struct pool *p, usec_t now)
 		return;
 	if (servers_there(p) < (unsigned)min && servers_there(p) < (unsigned)route_pool_size(p) &&
 		!pool_db_is_full(p) && !pool_user_is_full(p))
-		(void)!server_launch(p, (unsigned)route_pool_size(p));
+		(void)!server_launch(p, (unsigned)route_pool_size(p), usable_since(p));
 }
 
 void pool_forget_accepted(struct pool *p)

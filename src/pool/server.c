@@ -91,13 +91,13 @@ static struct server *log_in(struct server *s)
 }
 
 /* With several processes there may be none although it looked as if: another one was faster. */
-static struct server *take_place(struct pool *p, bool engine, unsigned most)
+static struct server *take_place(struct pool *p, bool engine, unsigned most, usec_t since)
 {
 	struct server *s;
 
 	if (team_self() == 0)
 		return server_adopt(p);
-	if (!places_take_server(p, engine, most))
+	if (!places_take_server(p, engine, most, since))
 		return NULL;
 	s = server_adopt(p);
 	if (s == NULL)
@@ -107,7 +107,7 @@ static struct server *take_place(struct pool *p, bool engine, unsigned most)
 
 struct server *server_launch_for(struct pool *p, const struct dest *unasked)
 {
-	struct server *s = take_place(p, false, 0);
+	struct server *s = take_place(p, false, 0, pool_waits_since(p));
 
 	CHECK_POOL(p);
 	if (s != NULL)
@@ -117,7 +117,7 @@ struct server *server_launch_for(struct pool *p, const struct dest *unasked)
 
 struct server *server_launch_engine(struct pool *p)
 {
-	struct server *s = take_place(p, true, 0);
+	struct server *s = take_place(p, true, 0, pool_waits_since(p));
 
 	CHECK_POOL(p);
 	if (s == NULL)
@@ -128,9 +128,9 @@ struct server *server_launch_engine(struct pool *p)
 	return log_in(s);
 }
 
-struct server *server_launch(struct pool *p, unsigned most)
+struct server *server_launch(struct pool *p, unsigned most, usec_t since)
 {
-	return log_in(take_place(p, false, most));
+	return log_in(take_place(p, false, most, since));
 }
 
 const char *server_prefix(const struct server *s)

@@ -206,6 +206,16 @@ int actors_servers_open(void)
 	return n;
 }
 
+int actors_logins(void)
+{
+	const struct actor *a;
+	int n = 0;
+
+	for (a = act.list; a; a = a->next)
+		n += !a->client && a->started && !a->canceller;
+	return n;
+}
+
 void actor_bye(struct actor *a, bool reset)
 {
 	if (reset)

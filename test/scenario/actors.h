@@ -55,6 +55,7 @@ void actors_free(void);
 struct actor *actors_first(void);
 struct actor *actor_client_new(int id);
 struct actor *actor_find(bool client, int id);
+int actors_logins(void); /* connections to servers so far, but for those of cancel requests */
 int actors_cancels(void); /* CancelRequests that servers have got */
 int actors_servers_open(void);
 /* Did a client say goodbye? Its leases stay then. */

@@ -433,7 +433,8 @@ static bool dialogue(const char *path, const struct options *o)
 
 static bool users_write(void)
 {
-	static const char text[] = "\"alice\" \"secret\"\n\"bob\" \"secret\"\n";
+	static const char text[] =
+		"\"alice\" \"secret\"\n\"bob\" \"secret\"\n\"carol\" \"secret\"\n";
 	int fd = mkstemp(users_file);
 	bool ok = fd >= 0 && write(fd, text, sizeof(text) - 1) == (ssize_t)(sizeof(text) - 1);
 

@@ -603,6 +603,8 @@ static const char *step_expect(const char *args, bool lenient)
 		return expect_number("waiting", program_count(COUNT_WAITING), args);
 	if (strip(&args, "servers"))
 		return expect_number("servers", actors_servers_open(), args);
+	if (strip(&args, "logins"))
+		return expect_number("logins", actors_logins(), args);
 	if (strip(&args, "kept"))
 		return expect_number("kept", program_count(COUNT_KEPT), args);
 	if (strip(&args, "cancels"))

@@ -375,6 +375,31 @@ def test_slow_statements_do_not_hand_servers_round(qbouncer, db):
         w.close()
 
 
+def test_no_server_goes_for_one_who_lacks_two_places(qbouncer, db):
+    """Of a limit of the database, for a client whose user has all that he may have in use."""
+    proxy = qbouncer(processes=2, max_db_connections=2, max_user_connections=1, query_wait_timeout="60s")
+    wait_for(lambda: len(pids(proxy)) == 2, "all processes")
+    wires, others = [proxy.wire(db) for _ in range(8)], [proxy.wire(db, "other") for _ in range(8)]
+    holder = wires[0]
+    waiter = next(w for w in wires[1:] if process_of(w) == process_of(holder))
+    worker = next(w for w in others if process_of(w) != process_of(holder))
+    holder.rows("BEGIN")
+    holder.rows("SELECT 1")
+    worker.rows("SELECT 1")
+    waits = threading.Thread(target=lambda: waiter.rows("SELECT 1"))
+    waits.start()
+    wait_for(lambda: sum(int(r["cl_waiting"]) for r in proxy.console("SHOW POOLS")) == 1, "the one who waits")
+    mark = len(proxy.log_text())
+    for _ in range(15):
+        worker.rows("SELECT pg_sleep(0.1)")
+    logins = len(re.findall("new connection to server", proxy.log_text(mark)))
+    holder.rows("COMMIT")
+    waits.join()
+    assert logins <= 2, logins
+    for w in wires + others:
+        w.close()
+
+
 def test_the_places_of_one_that_is_killed_are_free(qbouncer, db):
     proxy = qbouncer(processes=N, max_db_connections=1)
     there = one_of_each(proxy, db)
