@@ -99,8 +99,7 @@ bool conn_flush(struct conn *c);
  * moment, as a Postgres keeps it, too. conn_show_kept(): the rest may be long in coming, it goes out in this turn. */
 void conn_keep_back(struct conn *c);
 void conn_show_kept(struct conn *c);
-/* Bytes that are queued and not yet accepted by the kernel. */
-size_t conn_pending_output(const struct conn *c);
+size_t conn_pending_output(const struct conn *c); /* bytes that are queued and not yet accepted by the kernel */
 size_t conn_all_unread(void); /* of those that count, what waits to be written beyond CONN_HIGH_WATER of each */
 void conn_count_unread(struct conn *c, bool on); /* it is one of them; at first it is not */
 /* Where what was written so far ends; UINT64_MAX: some of it was lost. */
