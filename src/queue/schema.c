@@ -288,6 +288,14 @@ static void version_done(void *arg, const struct pg_error *err)
 
 static void exists_done(void *arg, const struct pg_error *err);
 
+/* What Postgres' own roles own, from 16384 on they are somebody's; 10 is the first superuser. */
+#define PINNED(table, prefix)                                                                      \
+	" UNION SELECT x." prefix "owner FROM s JOIN pg_catalog." table " AS x ON x." prefix       \
+	"namespace = s.oid WHERE x." prefix "owner < 16384 AND x." prefix "owner <> 10"            \
+	" AND EXISTS (SELECT FROM pg_catalog.pg_auth_members AS m JOIN t ON t.oid = m.member"      \
+	" WHERE m.roleid < 16384 AND m.roleid <> 10 AND m.member >= 16384 AND NOT t.trusted)"
+#define PINNED_OF_ALL PINNED("pg_proc", "pro") PINNED("pg_class", "rel") PINNED("pg_type", "typ")
+
 /*
  * A look at the catalogue before the function is called: a call of what is not there leaves it in
  * that session's memory that there is no such schema, and in a transaction that has begun by then
@@ -313,7 +321,9 @@ static bool ask_exists(struct ask *a)
 		" WHEN 'pg_catalog.pg_class'::pg_catalog.regclass"
 		" THEN (SELECT c.relnamespace FROM pg_catalog.pg_class AS c WHERE c.oid = h.objid)"
 		" WHEN 'pg_catalog.pg_type'::pg_catalog.regclass"
-		" THEN (SELECT y.typnamespace FROM pg_catalog.pg_type AS y WHERE y.oid = h.objid) END),"
+		" THEN (SELECT y.typnamespace FROM pg_catalog.pg_type AS y WHERE y.oid = h.objid) END"
+		/* of what belongs to one of Postgres' own roles there is nothing; read where somebody may have become one */
+		PINNED_OF_ALL "),"
 		" c AS (SELECT a.grantee AS oid FROM s, LATERAL pg_catalog.aclexplode(s.nspacl) AS a WHERE a.privilege_type = 'CREATE')"
 		" SELECT CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_proc AS p, s"
 		" WHERE p.pronamespace = s.oid AND p.proname = 'version')"

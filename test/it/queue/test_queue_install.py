@@ -179,6 +179,23 @@ def test_a_stranger_who_may_create(qbouncer, db, cluster):
             wait_for(lambda: "E" not in types(c.simple("QUEUE LIST")), "that it is seen")
 
 
+def test_a_function_of_a_predefined_role(qbouncer, db, cluster):
+    """Postgres does not note what it owns; its members may have made it."""
+    with qbouncer().wire(db) as c:
+        tag(c, "QUEUE CREATE mail")
+    cluster.psql("GRANT pg_monitor TO other; GRANT CREATE, USAGE ON SCHEMA queue TO pg_monitor", db)
+    try:
+        with qbouncer().wire(db) as c:
+            cluster.psql("SET ROLE pg_monitor; CREATE FUNCTION queue.list(x int4) RETURNS int4 LANGUAGE sql AS 'SELECT 1'", db, "other")
+            cluster.psql("REVOKE CREATE ON SCHEMA queue FROM pg_monitor", db)
+            e = error(c, "QUEUE LIST")
+            assert e.sqlstate == "42501" and '"pg_monitor"' in e.message
+            cluster.psql("DROP FUNCTION queue.list(int4)", db)
+            wait_for(lambda: "E" not in types(c.simple("QUEUE LIST")), "that it is seen")
+    finally:
+        cluster.psql("REVOKE pg_monitor FROM other", db)
+
+
 def test_not_by_itself(qbouncer, db, cluster, program):
     proxy = qbouncer(queue_auto_install=0)
     with proxy.wire(db) as c:
