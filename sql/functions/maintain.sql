@@ -165,7 +165,8 @@ END
 $$;
 
 -- What has happened to a queue, as one number: as long as it is the same nobody has changed a row of it, or its options.
--- NULL: that cannot be told, as nobody counts, or rows are in other tables.
+-- NULL: that cannot be told, as nobody counts, or rows are in other tables. Counters begin anew, and may come back to what
+-- they were: after a crash, with another server, when somebody has them reset; each of them shows in a time.
 CREATE OR REPLACE FUNCTION queue._changes(cfg queue.queues) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -173,10 +174,12 @@ AS $$
 DECLARE
 	jobs CONSTANT oid := to_regclass(queue._table(cfg.name));
 	kept CONSTANT oid := to_regclass(queue._archive(cfg.name));
+	here CONSTANT oid := (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
 BEGIN
 	RETURN (SELECT hashtextextended(concat_ws(',', jobs, kept, cfg::text,
 			pg_stat_get_tuples_inserted(jobs), pg_stat_get_tuples_updated(jobs), pg_stat_get_tuples_deleted(jobs),
-			pg_stat_get_tuples_inserted(kept), pg_stat_get_tuples_updated(kept), pg_stat_get_tuples_deleted(kept)), 0)
+			pg_stat_get_tuples_inserted(kept), pg_stat_get_tuples_updated(kept), pg_stat_get_tuples_deleted(kept),
+			pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time(), pg_stat_get_db_stat_reset_time(here)), 0)
 		WHERE current_setting('track_counts')::bool
 			AND (SELECT count(*) FROM pg_class AS r WHERE r.oid IN (jobs, kept) AND r.relkind = 'r' AND NOT r.relhassubclass) = 2);
 END

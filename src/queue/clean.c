@@ -106,10 +106,15 @@ static void drop_what_is_over(struct clean *c)
 bool clean_keep(struct clean *c, int32_t number, int64_t changes, uint64_t ms)
 {
 	ASSERT(number > 0);
+	size_t at = place_of(c, number);
 	struct clean_queue q = {.number = number,
 		.changes = changes,
 		.until = ms > 0 ? loop_now() + how_long(ms) : 0};
 
+	/* Who was told of it has not looked: then it is known no longer than it was. */
+	if (ms > 0 && at < c->n && c->list[at].number == number && c->list[at].until > 0 &&
+		c->list[at].changes == changes)
+		return true;
 	return set(c, &q);
 }
 

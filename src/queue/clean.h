@@ -16,7 +16,7 @@ struct clean {
 /* Of the queues that had a turn, as the server writes int8[]: number, changes, for how many milliseconds it is clean;
  * 0: it is not. false: that is no such text, or there is no memory for it. */
 MUST_CHECK bool clean_note(struct clean *c, const char *text, size_t len);
-/* The same of one. It is known for an hour at most. */
+/* The same of one. It is known for an hour at most, and with the same changes not for longer than it was. */
 MUST_CHECK bool clean_keep(struct clean *c, int32_t number, int64_t changes, uint64_t ms);
 /* int8[] in binary: number and changes of those behind this number that are clean, in order, so many at most. */
 #define CLEAN_STEP 2000 /* more than a step passes over in its time */

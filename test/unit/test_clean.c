@@ -15,6 +15,13 @@
 #define HEAD 20 /* of an array in binary */
 #define PAIR 24 /* two numbers with their lengths */
 
+static usec_t now = 1000000;
+
+usec_t loop_now(void)
+{
+	return now;
+}
+
 static bool note(struct clean *c, const char *text)
 {
 	return clean_note(c, text, strlen(text));
@@ -109,6 +116,24 @@ static void test_one(void **state)
 	clean_free(&c);
 }
 
+/* Who is passed over because it is known is not known for longer by that. */
+static void test_not_prolonged(void **state)
+{
+	struct clean c = {0};
+
+	(void)state;
+	assert_true(clean_keep(&c, 1, 10, 1));
+	now += 2 * USEC_MSEC;
+	assert_true(clean_keep(&c, 1, 10, 100000));
+	is_known(&c, 0, 0, 0, 0, 0);
+	assert_true(clean_keep(&c, 1, 10, 100000)); /* looked into */
+	is_known(&c, 0, 0, 1, 1, 10);
+	assert_true(clean_keep(&c, 2, 20, 1));
+	assert_true(clean_keep(&c, 2, 21, 100000));
+	is_known(&c, 0, 1, 2, 2, 21);
+	clean_free(&c);
+}
+
 static void test_nonsense(void **state)
 {
 	static const char *const texts[] = {"", "{", "{1}", "{1,2}", "{1,2,3,4}", "{a,2,3}",
@@ -130,6 +155,7 @@ int main(void)
 		cmocka_unit_test(test_changes),
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_one),
+		cmocka_unit_test(test_not_prolonged),
 		cmocka_unit_test(test_nonsense),
 	};
 
