@@ -763,7 +763,8 @@ $$;
 -- as ready (above); oldest_ms is since when the job that is next may be taken, or one that became due before.
 -- after, ms: from the queue, stream or subscription behind this number, for so long. used: as for _visits.
 -- changes: of a queue without a job what _changes said of it before; NULL: it has some. known: numbers and changes of such, in
--- order: those are not looked into.
+-- order: those are not looked into. A row without figures: somebody has locked it for longer than lock_timeout. One without a
+-- name: so far it came, where the last ones are nothing to this role: no row is said behind the last one alone.
 CREATE OR REPLACE FUNCTION queue._gauges(most int4, used text[] DEFAULT NULL, after int4 DEFAULT 0,
 	ms int4 DEFAULT 2000000000, known int8[] DEFAULT '{}')
 RETURNS SETOF queue._gauged
@@ -772,6 +773,7 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 SET enable_sort = off
+SET lock_timeout = '100ms'
 AS $$
 DECLARE
 	next record;
@@ -779,6 +781,9 @@ DECLARE
 	k int4 := 1;
 	now_changes int8;
 	g record;
+	passed int4;
+	told int4;
+	bare queue._gauged;
 BEGIN
 	FOR next IN
 			SELECT c.number, c AS cfg, NULL::queue.streams AS s, NULL::queue.subscriptions AS u FROM queue.queues AS c
@@ -791,7 +796,15 @@ BEGIN
 						ELSE c.owner = quote_ident(current_user)::regrole END
 					AND has_table_privilege(to_regclass(format('queue.e%s_0', c.stream)), 'SELECT')
 			ORDER BY 1 LOOP
-		EXIT WHEN clock_timestamp() > until;
+		IF passed IS NOT NULL AND clock_timestamp() > until THEN
+			IF passed IS DISTINCT FROM told THEN
+				bare := NULL;
+				bare.number := passed;
+				RETURN NEXT bare;
+			END IF;
+			EXIT;
+		END IF;
+		passed := next.number;
 		-- here: asked above it would be asked of all before the first of them comes
 		CONTINUE WHEN (next.cfg).number IS NOT NULL AND NOT (queue._visits(next.cfg, used)
 			AND coalesce(has_table_privilege(to_regclass(queue._table((next.cfg).name)), 'SELECT'), false));
@@ -803,6 +816,7 @@ BEGIN
 			IF known[k] = next.number AND known[k + 1] = now_changes THEN
 				RETURN NEXT ((next.cfg).name, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
 					next.number, now_changes)::queue._gauged;
+				told := passed;
 				CONTINUE;
 			END IF;
 		END IF;
@@ -819,9 +833,17 @@ BEGIN
 						CASE WHEN g.ready + g.later + g.leased + g.blocked + g.dead = 0 THEN now_changes END)::queue._gauged;
 				END LOOP;
 			END IF;
+			told := passed;
 			PERFORM queue._visited();
 		EXCEPTION WHEN SQLSTATE 'QBSEE' OR undefined_table OR undefined_function THEN
 			NULL;	-- looked at, or dropped meanwhile
+		WHEN lock_not_available THEN
+			bare := NULL;
+			bare.number := passed;
+			bare.queue := coalesce((next.cfg).name, (next.s).name, (SELECT s.name FROM queue.streams AS s WHERE s.number = (next.u).stream));
+			bare.subscription := (next.u).name;
+			RETURN NEXT bare;
+			told := passed;
 		END;
 	END LOOP;
 END

@@ -25,6 +25,8 @@
 #define STEP_MS        50   /* of a step in the system session, which has other things to hear */
 #define ROLE_STEP_MS   1000 /* of one by a role: far from queue_silence */
 #define RESTS          9 /* times what a round took: thousands of full queues are no tenth of a core */
+#define RESTS_MOST     20               /* times metrics_queue_interval */
+#define IDLE_MS        120000           /* Postgres may lose what it counts, or count it late */
 #define LOOKED_AT_LAST (300 * USEC_SEC) /* nobody has looked for so long: nothing is asked */
 
 struct gauged {
@@ -46,6 +48,7 @@ struct asked {
 	unsigned rows;        /* that have come in it */
 	struct agent *agent;  /* whose answer comes; NULL: that of the system session */
 	usec_t began;
+	uint64_t round; /* the next may be due before it ends */
 	bool failed;
 	bool sent;     /* to the system session */
 	bool got;      /* a row of this step */
@@ -87,11 +90,30 @@ void gauge_free(struct qdb *db)
 		asked_free(&db->gauging); /* the pools are gone: nobody answers any more */
 }
 
+/* What is locked stays as it was. */
+static bool figures_as_before(const struct asked *a, struct gauge *g)
+{
+	struct gauge *old;
+
+	for (int i = 0; i < GAUGE_FIGURES; i++)
+		if (g->figure[i] >= 0)
+			return true;
+	HASH_FIND(hh, a->db->gauges, &g->of, sizeof(g->of), old);
+	if (old != NULL)
+		memcpy(g->figure, old->figure, sizeof(g->figure));
+	return old != NULL;
+}
+
 /* Two roles may both have looked. */
 static void keep(struct asked *a, struct gauge *g)
 {
 	struct gauge *old;
 
+	/* without a name: how far it came */
+	if (g->of.queue[0] == '\0' || !figures_as_before(a, g)) {
+		mem_free(g);
+		return;
+	}
 	HASH_FIND(hh, a->gauges, &g->of, sizeof(g->of), old);
 	if (old == NULL)
 		HASH_ADD(hh, a->gauges, of, sizeof(g->of), g);
@@ -107,11 +129,11 @@ static int column_of(int figure)
 	       (figure < GAUGE_EVENTS ? GAUGES_queue + 1 : GAUGES_subscription + 1 - GAUGE_EVENTS);
 }
 
-/* Of a queue without a job: as long as nobody changes it. No memory: it is looked into again. */
+/* Of a queue without a job: as long as nobody changes it, for a while. No memory: it is looked into again. */
 static void note_idle(struct clean *idle, int64_t number, bool has_changes, int64_t changes)
 {
 	if (idle != NULL && number > 0 && number <= INT32_MAX)
-		(void)!clean_keep(idle, (int32_t)number, changes, has_changes ? UINT64_MAX : 0);
+		(void)!clean_keep(idle, (int32_t)number, changes, has_changes ? IDLE_MS : 0);
 }
 
 static bool read_row(
@@ -157,11 +179,15 @@ static void complete(struct asked *a)
 {
 	struct qdb *db = a->db;
 	struct gauge *old = db->gauges;
+	const usec_t most = RESTS_MOST * conf_current()->p.metrics_queue_interval;
+	usec_t rest = RESTS * (loop_now() - a->began);
 
+	if (rest > most)
+		rest = most;
 	db->gauges = a->gauges;
 	a->gauges = old;
 	db->gauging = NULL;
-	db->gauges_rest = loop_now() + RESTS * (loop_now() - a->began);
+	db->gauges_rest = loop_now() + rest;
 	asked_free(&a);
 }
 
@@ -227,8 +253,8 @@ static void ask_next(struct asked *a)
 	struct agent *agent;
 
 	for (agent = a->db->agents; agent != NULL; agent = agent->hh.next)
-		if (agent->gauged != rounds.number) {
-			agent->gauged = rounds.number;
+		if (agent->gauged != a->round) {
+			agent->gauged = a->round;
 			if (ask_as(a, agent))
 				return;
 		}
@@ -247,6 +273,7 @@ static void ask(struct qdb *db)
 		return;
 	a->db = db;
 	a->began = loop_now();
+	a->round = rounds.number;
 	db->gauging = a;
 	if (system_is_named(db)) {
 		system_work(db);

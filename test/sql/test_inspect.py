@@ -103,6 +103,50 @@ def test_gauges_of_known_ones(q):
     assert len(q.rows(gauges, [1, 5, known[0] + 7, 5])) == len(rows)
 
 
+def test_gauges_of_a_server_that_counts_anew(q):
+    """Counters may come back to what they were."""
+    changes = "SELECT queue._changes(c) FROM queue.queues AS c"
+    root = q.connect("postgres")
+    q.rows("SELECT pg_stat_force_next_flush()")
+    before = [q.value(changes)]
+    assert q.value(changes) == before[0]
+    for sql in "SELECT pg_stat_reset()", "SELECT pg_stat_reset_shared('bgwriter')":
+        root.rows("DELETE FROM queue.q_q WHERE false")
+        root.rows(sql)
+        before.append(q.value(changes))
+    root.rows("SELECT pg_stat_reset()")  # the counters are 0 again, as they are now
+    before.append(q.value(changes))
+    assert len(set(before)) == 4
+
+
+def test_gauges_in_steps(q):
+    """A step is as long as it may be, and says how far it came also where nothing is the role's."""
+    for k in range(5):
+        q.create("r%d" % k)
+    q.rows("SELECT queue.create('other')")
+    bob = q.connect("bob")
+    for db, seen in (q, ["q", "r0", "r1", "r2", "r3", "r4", "other"]), (bob, [None] * 6):
+        after, names = 0, []
+        for _ in range(10):
+            rows = db.rows("SELECT queue, number FROM queue._gauges(10, NULL, %s, -1)", after)
+            if not rows:
+                break
+            names += [r[0] for r in rows]
+            assert rows[-1][1] > after
+            after = rows[-1][1]
+        assert names == seen
+
+
+def test_gauges_of_a_locked_one(q):
+    q.create("r")
+    root = q.connect("postgres")
+    root.rows("BEGIN")
+    root.rows("LOCK TABLE queue.q_q")
+    assert q.rows("SELECT queue, ready, number FROM queue._gauges(10)") == [("q", None, 1), ("r", 0, 2)]
+    root.rows("ROLLBACK")
+    assert q.column("SELECT ready FROM queue._gauges(10)") == [2, 0]
+
+
 def test_gauges(q):
     assert q.rows("SELECT queue, ready, later, leased, blocked, dead, oldest_ms >= 0 FROM queue._gauges(100)") == \
         [("q", 2, 1, 1, 0, 1, True)]

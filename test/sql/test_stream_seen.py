@@ -224,7 +224,7 @@ def test_gauges(db):
     assert db.rows(GAUGES, 100, [], 2) == rows[2:]
     assert db.column("SELECT events FROM queue._gauges(10)") == [None, 20, 10, 10]
     assert db.column("SELECT age_ms >= 0 FROM queue._gauges(10)") == [None, True, True, True]
-    assert db.column("SELECT number FROM queue._gauges(10, NULL, 0, -1)") == []
+    assert db.column("SELECT number FROM queue._gauges(10, NULL, 0, -1)") == [1]
     bob = db.connect("bob")
     assert bob.rows(GAUGES, 100, None, 0) == [] == root.rows(GAUGES, 100, [], 0)
     db.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")

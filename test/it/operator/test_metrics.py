@@ -219,6 +219,26 @@ def test_queues_without_a_job_are_not_looked_into(qbouncer, port, db, direct, us
         wait_for(lambda: ready("idle") == 1, "that it has a job again")
 
 
+@pytest.mark.parametrize("user", [None, "app"])
+def test_who_is_locked_holds_up_nobody(qbouncer, port, db, direct, user):
+    """More of them than a step waits for: what is behind them is counted, and they stay as they were."""
+    proxy = qbouncer(metrics_port=port, metrics_queue_interval="1s", **({"queue_user": user} if user else {}))
+    with proxy.wire(db) as c:
+        for k in range(14):
+            c.simple("QUEUE CREATE q%d; QUEUE PUSH q%d '1'" % (k, k))
+
+        def ready(k):
+            return of_queue(samples(port), db, "jobs", queue="q%d" % k, state="ready")
+        wait_for(lambda: [ready(k) for k in range(14)] == [1] * 14, "the count")
+        c.simple("QUEUE PUSH q0 '2'; QUEUE PUSH q13 '2'")
+        with direct.transaction():
+            for k in range(13):
+                direct.execute("LOCK TABLE queue.q_q%d" % k)
+            wait_for(lambda: ready(13) == 2, "the count of what is not locked", timeout=40)
+            assert [ready(k) for k in range(13)] == [1] * 13
+        wait_for(lambda: ready(0) == 2, "the count of what was locked", timeout=40)
+
+
 def of_stream(port, db, name, stream="orders", sub=None):
     more = ',subscription="%s"' % sub if sub else ""
     return samples(port).get('qbouncer_queue_%s{database="%s",stream="%s"%s}' % (name, db, stream, more))
