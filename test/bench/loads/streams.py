@@ -320,7 +320,7 @@ def streams(rig, plan):
 
 def _drained(rig, plan, loads):
     """Of each of these loads, name: contender, the rates of so many turns; and for ours the CPU of an event in us, of Postgres,
-    of the proxy and of the client."""
+    of the proxy and of the client, and how many cores that has kept busy."""
     got = {name: [] for name in loads}
     cpu = {name: [] for name in loads}
     for c in {c.log: c for c in loads.values()}.values():
@@ -334,21 +334,22 @@ def _drained(rig, plan, loads):
         for name in order:
             c = loads[name]
             each = sum(d.log == c.log for d in loads.values())
-            meter = Meter(rig, c.pooler)
+            meter, began = Meter(rig, c.pooler), time.monotonic()
             got[name].append(c.drain(i * each + first[name], plan.events))
             if isinstance(c, Ours):
-                cost = meter.read(plan.events)
-                cpu[name].append((cost.postgres_us, cost.pooler_us, c.client_us))
+                cost, took = meter.read(plan.events), time.monotonic() - began
+                each_us = (cost.postgres_us, cost.pooler_us, c.client_us)
+                cpu[name].append((*each_us, sum(each_us) * plan.events / 1e6 / took))
     for c in loads.values():
         c.drop()
     return {name: rates[1:] for name, rates in got.items()}, {name: costs[1:] for name, costs in cpu.items()}
 
 
-def _spent(rates, cpu):
+def _spent(cpu):
     """What an event has cost, and how many cores that has kept busy, as text: who waits for the disk leaves some to others."""
-    each = [median([cost[i] for cost in cpu]) for i in range(3)]
+    each = [median([cost[i] for cost in cpu]) for i in range(4)]
     return "%.1f us of CPU an event (Postgres %.1f, qbouncer %.1f, client %.1f), %.1f cores busy" % (
-        sum(each), *each, median([rate * sum(cost) / 1e6 for rate, cost in zip(rates, cpu)]))
+        sum(each[:3]), *each)
 
 
 def _round(rig, plan, c, got, psycopg2):
@@ -381,8 +382,8 @@ def _goals(got, ours, parallel, theirs):
                   "%.2f of the rate" % median(got[ours]["beside"])),
              Goal("from the commit of an event to its delivery", "p50 <= 1 ms", "%.2f ms" % median(got[ours]["behind"])),
              Goal("%d workers of a subscription" % WORKERS, "faster than one", "%s; %s; one %s; of %d" % (
-                 spread(got[parallel]["drain"], got[ours]["drain"]), _spent(got[parallel]["drain"], got[parallel]["cpu"]),
-                 _spent(got[ours]["drain"], got[ours]["cpu"]), len(os.sched_getaffinity(0)))),
+                 spread(got[parallel]["drain"], got[ours]["drain"]), _spent(got[parallel]["cpu"]),
+                 _spent(got[ours]["cpu"]), len(os.sched_getaffinity(0)))),
              Goal("%d workers, 10 ms of work for each %d events" % (WORKERS, WORKED), "faster than one",
                   "%.2f x" % ratio_of(got[parallel]["work"], got[ours]["work"]))]
     if theirs:
