@@ -76,7 +76,7 @@ DECLARE
 	told bool := false;
 BEGIN
 	step := coalesce(step, CASE WHEN random() < 0.5 THEN 0 ELSE floor(random() * queue._steps(cfg)) END);
-	EXECUTE format('SELECT array_agg(id) FROM (SELECT id FROM %1$s WHERE %2$s AND (%3$s) LIMIT 1000) AS x', queue._table(cfg.name),
+	EXECUTE format('SELECT array_agg(id) FROM (SELECT id FROM %1$s WHERE %2$s AND (%3$s) ORDER BY random() LIMIT 50) AS x', queue._table(cfg.name),
 		-- Postgres 13 has no scan of a range
 		CASE WHEN current_setting('server_version_num')::int4 >= 140000 THEN 'ctid >= format(''(%s,0)'', $1)::tid AND ctid < format(''(%s,0)'', $2)::tid'
 			ELSE 'ctid = ANY (ARRAY(SELECT format(''(%s,%s)'', p, i)::tid FROM generate_series($1, $2 - 1) AS p, generate_series(1, 300) AS i))' END,
@@ -96,7 +96,7 @@ BEGIN
 			$sql$, queue._table(cfg.name), wrong) USING one, clock_timestamp();
 			GET DIAGNOSTICS n = ROW_COUNT;
 			told := told OR n > 0;
-		EXCEPTION WHEN transaction_rollback OR lock_not_available OR insufficient_resources OR operator_intervention OR system_error THEN
+		EXCEPTION WHEN transaction_rollback OR invalid_transaction_state OR lock_not_available OR insufficient_resources OR operator_intervention OR system_error THEN
 			RAISE;
 		WHEN OTHERS THEN
 			PERFORM queue._put_away(cfg, one, wrong);
@@ -123,7 +123,7 @@ BEGIN
 	$sql$, queue._table(cfg.name), wrong) USING one, clock_timestamp();
 	GET DIAGNOSTICS died = ROW_COUNT;
 	PERFORM queue._died(cfg.number, died);
-EXCEPTION WHEN transaction_rollback OR lock_not_available OR insufficient_resources OR operator_intervention OR system_error THEN
+EXCEPTION WHEN transaction_rollback OR invalid_transaction_state OR lock_not_available OR insufficient_resources OR operator_intervention OR system_error THEN
 	RAISE;
 WHEN OTHERS THEN
 	RAISE WARNING USING ERRCODE = SQLSTATE, MESSAGE = format('job %s of queue "%s" has a state that is wrong, and keeps it: %s', one, cfg.name, SQLERRM);
@@ -166,7 +166,8 @@ $$;
 
 -- What has happened to a queue, as one number: as long as it is the same nobody has changed a row of it, or its options.
 -- NULL: that cannot be told, as nobody counts, or rows are in other tables. Counters begin anew, and may come back to what
--- they were: after a crash, with another server, when somebody has them reset; each of them shows in a time.
+-- they were: after a crash, with another server, when somebody has them reset; each of them shows in a time. No times
+-- as text: each session may write them otherwise.
 CREATE OR REPLACE FUNCTION queue._changes(cfg queue.queues) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -176,10 +177,13 @@ DECLARE
 	kept CONSTANT oid := to_regclass(queue._archive(cfg.name));
 	here CONSTANT oid := (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
 BEGIN
-	RETURN (SELECT hashtextextended(concat_ws(',', jobs, kept, cfg::text,
+	RETURN (SELECT hashtextextended(concat_ws(',', jobs, kept,
+			(SELECT c.xmin::text || c.ctid FROM queue.queues AS c WHERE c.number = cfg.number),
 			pg_stat_get_tuples_inserted(jobs), pg_stat_get_tuples_updated(jobs), pg_stat_get_tuples_deleted(jobs),
 			pg_stat_get_tuples_inserted(kept), pg_stat_get_tuples_updated(kept), pg_stat_get_tuples_deleted(kept),
-			pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time(), pg_stat_get_db_stat_reset_time(here)), 0)
+			(1000000 * extract(epoch FROM pg_postmaster_start_time()))::int8,
+			(1000000 * extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))::int8,
+			(1000000 * extract(epoch FROM pg_stat_get_db_stat_reset_time(here)))::int8), 0)
 		WHERE current_setting('track_counts')::bool
 			AND (SELECT count(*) FROM pg_class AS r WHERE r.oid IN (jobs, kept) AND r.relkind = 'r' AND NOT r.relhassubclass) = 2);
 END
@@ -234,7 +238,7 @@ $$;
 -- queues that the caller may not clean, which somebody has locked for longer than lock_timeout, or in which an error ends it.
 -- clean: of each queue that had a turn its number, what _changes said of it before, and for how many milliseconds nothing
 -- falls due; 0: it is not clean. known: numbers and changes of such, in order: those are passed over. Of one that never had
--- a job that is known without a look into it. The last ten bits of the changes: 0, or the next part of it that is looked at
+-- a job that is known without a look into it. The last 16 bits of the changes: 0, or the next part of it that is looked at
 -- for rows which are not right (_put_right), from 1 on. As long as nothing changes all of them have their turn, once.
 CREATE OR REPLACE FUNCTION queue._maintain(after int4, most int4, ms int4, used text[] DEFAULT NULL, known int8[] DEFAULT '{}')
 RETURNS TABLE (deleted int8, next int4, denied int8, lost text, clean int8[])
@@ -262,7 +266,7 @@ BEGIN
 	PERFORM set_config('synchronous_commit', 'off', true);
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.number > after ORDER BY c.number LOOP
 		CONTINUE WHEN NOT queue._visits(cfg, used);
-		changes := CASE WHEN used IS NOT NULL THEN queue._changes(cfg) & -1024 END;
+		changes := CASE WHEN used IS NOT NULL THEN queue._changes(cfg) & -65536 END;
 		WHILE known[k] < cfg.number LOOP
 			k := k + 2;
 		END LOOP;
@@ -280,13 +284,13 @@ BEGIN
 					clean := clean || ARRAY[cfg.number, changes, 2000000000];
 				ELSE
 					CONTINUE WHEN NOT queue._still(cfg.name);
-					step := CASE WHEN known[k] = cfg.number AND known[k + 1] & -1024 = changes THEN known[k + 1] & 1023
+					step := CASE WHEN known[k] = cfg.number AND known[k + 1] & -65536 = changes THEN known[k + 1] & 65535
 						WHEN changes IS NOT NULL AND queue._steps(cfg) <= 1 THEN 1 END;
 					gone := queue._maintain_queue(cfg, (most - deleted)::int4, step - 1);
 					is_clean := CASE WHEN gone = 0 AND changes IS NOT NULL THEN coalesce(queue._clean_for(cfg), 2000000000) ELSE 0 END;
 					deleted := deleted + gone;
 					-- it is looked into in the next round, too
-					IF is_clean > 0 AND coalesce(step, 0) < least(queue._steps(cfg), 1023) THEN
+					IF is_clean > 0 AND coalesce(step, 0) < least(queue._steps(cfg), 65535) THEN
 						changes := changes + coalesce(step, 0) + 1;
 						is_clean := 2000000000;
 					END IF;
@@ -299,7 +303,7 @@ BEGIN
 				denied := denied + 1;
 			WHEN SQLSTATE 'QBSEE' THEN
 				NULL;
-			WHEN transaction_rollback OR insufficient_resources OR operator_intervention OR system_error THEN
+			WHEN transaction_rollback OR invalid_transaction_state OR insufficient_resources OR operator_intervention OR system_error THEN
 				RAISE;
 			WHEN OTHERS THEN
 				-- of a trigger, or of what somebody has changed: it holds up no other queue

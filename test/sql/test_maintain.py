@@ -190,6 +190,8 @@ def test_clean_ones_are_passed_over(db):
     assert [ms for _, ms in first.values()] == [NEVER] * 3
     known = [x for number, (changes, _) in first.items() for x in (number, changes)]
     assert clean(db, known) == {}
+    db.rows("SET timezone = 'Asia/Tokyo'; SET datestyle = 'German'")    # of the client that had the server before
+    assert clean(db, known) == {}
     assert list(clean(db, known[2:4])) == [1, 3]
     assert list(clean(db, [1, known[1] + 1] + known[2:])) == [1]
     db.push("q", "1")
