@@ -1004,6 +1004,8 @@ qb_dialogues = \
 	test/scenario/pool/starving.dlg \
 	test/scenario/pool/starving_of_tasks.dlg \
 	test/scenario/pool/starving_of_the_user.dlg \
+	test/scenario/pool/starving_of_two_in_turn.dlg \
+	test/scenario/pool/starving_of_two_kept.dlg \
 	test/scenario/pool/starving_of_two_limits.dlg \
 	test/scenario/pool/starving_task.dlg \
 	test/scenario/pool/task_goes_home.dlg \

@@ -45,6 +45,7 @@ struct account {
 	unsigned generation;       /* of limits */
 	struct account_limits limits;
 	uint64_t runs_in;          /* pool.c: when statements were last seen to run on those servers */
+	usec_t free_at;            /* ... and when one of them was free that others could have had */
 };
 struct account *account_get(struct istr *name); /* a reference; NULL: memory */
 struct account *account_find(const struct istr *name); /* borrowed; NULL: there is none */
@@ -124,6 +125,7 @@ struct database {
 	bool paused, disabled, gone;
 	unsigned generation;
 	uint64_t runs_in;       /* as in struct account */
+	usec_t free_at;
 	unsigned n_clients, n_servers;
 	struct pool *pools;
 	struct listener *listener; /* NULL: nobody listens */

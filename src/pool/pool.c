@@ -270,11 +270,21 @@ static usec_t claims_since(const struct pool *p)
 
 static unsigned wanted(struct pool *p);
 
-/* Something is full, and nothing of it is idle elsewhere. */
+/* Servers of it come free, though they are in use just now: one did since p waits, and longer after that than it is ago.
+ * A place is kept in vain no longer than p has waited for it, and has waited twice as long before it happens again. */
+static bool turns_over(const struct pool *p, bool of_db)
+{
+	usec_t since = usable_since(p), at = of_db ? p->db->free_at : p->account->free_at;
+
+	since = p->served_at > since ? p->served_at : since;
+	return at > since && at - since > loop_now() - at;
+}
+
+/* Something is full, and nothing of it is idle elsewhere, nor likely to be soon. */
 static bool lacks(const struct pool *p, bool of_db)
 {
 	return (of_db ? pool_db_is_full(p) : pool_user_is_full(p)) &&
-	       longest_idle(p, of_db) == NULL;
+	       longest_idle(p, of_db) == NULL && !turns_over(p, of_db);
 }
 
 /* ... that a place of p would not help. */
@@ -388,6 +398,7 @@ static bool gives_way(struct pool *p, struct server *s, usec_t since)
 
 	if (!s->use.served)
 		return false;
+	p->db->free_at = p->account->free_at = loop_now();
 	/* a task is served before a client of its pool who waits longer, and would get the place again */
 	since = first < since ? first : since;
 	if (team_self() != 0 && places_wanted(p, most_servers(p), since)) {
