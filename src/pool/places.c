@@ -430,31 +430,45 @@ static bool claims(const struct row *r, int i, usec_t since)
 	       (r->used[i] == 0 || r->used[i] + 1 < r->used[team_self()]);
 }
 
-static bool is_wanted(struct name n, unsigned most, usec_t since)
+/* Whose places of it are asked for; NULL: those of nobody. */
+static struct row *full_row(struct name n, unsigned most)
 {
-	struct row *r;
+	struct row *r = most > 0 ? find(n.text, false) : NULL;
+
+	return is_full(r, most) ? r : NULL;
+}
+
+/* A server has a place of each. */
+static bool is_wanted(struct row *rd, struct row *ru, usec_t since)
+{
 	bool found = false;
 
-	if (most == 0)
-		return false;
-	lock();
-	r = find(n.text, false);
-	if (r != NULL && r->total >= most)
-		for (int i = 1; i <= team_size(); i++)
-			if (claims(r, i, since)) {
-				r->want[i].offered = loop_now();
-				found |= !r->want[i].asks;
-			}
-	unlock();
+	for (int i = 1; i <= team_size(); i++) {
+		struct want *d = rd != NULL && claims(rd, i, since) ? &rd->want[i] : NULL;
+		struct want *u = ru != NULL && claims(ru, i, since) ? &ru->want[i] : NULL;
+
+		if (d != NULL && u != NULL)
+			d->asks = u->asks = false;
+		if (d != NULL)
+			d->offered = loop_now();
+		if (u != NULL)
+			u->offered = loop_now();
+		found |= (d != NULL && !d->asks) || (u != NULL && !u->asks);
+	}
 	return found;
 }
 
 bool places_wanted(const struct pool *p, unsigned most, usec_t since)
 {
+	bool found;
+
 	CHECK_POOL(p);
-	return is_wanted(of_db(p), db_most(p), since) ||
-	       is_wanted(of_user(p), user_most(p), since) ||
-	       (is_sized(p) && is_wanted(of_pool(p, false), most, since));
+	lock();
+	found = is_wanted(full_row(of_db(p), db_most(p)), full_row(of_user(p), user_most(p)),
+			since) ||
+		(is_sized(p) && is_wanted(full_row(of_pool(p, false), most), NULL, since));
+	unlock();
+	return found;
 }
 
 static void look(void)

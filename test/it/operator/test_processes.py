@@ -400,6 +400,17 @@ def test_no_server_goes_for_one_who_lacks_two_places(qbouncer, db):
         w.close()
 
 
+def test_a_server_that_is_busy_has_places_of_two_limits(qbouncer, db):
+    """They are handed on together, though it is free for no time at all between two statements."""
+    proxy = qbouncer(processes=2, max_db_connections=1, max_user_connections=1, query_wait_timeout="4s")
+    wait_for(lambda: len(pids(proxy)) == 2, "all processes")
+    loops = [Loop(w, "SELECT pg_sleep(0.15)", 10) for w in clients(proxy, db, 8)]
+    for l in loops:
+        l.join()
+        l.wire.close()
+    assert [l.failed for l in loops] == [None] * 8
+
+
 def test_the_places_of_one_that_is_killed_are_free(qbouncer, db):
     proxy = qbouncer(processes=N, max_db_connections=1)
     there = one_of_each(proxy, db)
