@@ -293,6 +293,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/doubt.c \
 	src/queue/engine.c \
 	src/queue/engine.h \
+	src/queue/engine_int.h \
+	src/queue/engine_merge.c \
 	src/queue/fetch.c \
 	src/queue/figures.c \
 	src/queue/figures.h \
