@@ -1,6 +1,5 @@
 """queue_answers_max: clients that do not read what they have taken fill the proxy up to that, and lose nothing."""
 
-import os
 import select
 
 import pytest
@@ -15,9 +14,7 @@ TOO_MUCH = "the answers that are kept for clients are larger than queue_answers_
 
 
 @pytest.fixture
-def qproxy(qbouncer, monkeypatch):
-    # what was freed is not to be held back by the sanitizers: the process is measured
-    monkeypatch.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
+def qproxy(qbouncer, freed_at_once):
     return qbouncer(queue_answers_max="8MB", queue_safety_poll="100ms")
 
 

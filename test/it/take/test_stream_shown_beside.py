@@ -9,45 +9,20 @@ import pytest
 from pgwire import PgError, Wire, cancel, types
 from proxy import wait_for
 from queuetest import error, tag
+from slowreader import SIZE, STUCK, c, slow, stuck, token_of  # noqa: F401
 
 EVENTS = 20
-SIZE = 1_000_000
 TAKE = "QUEUE TAKE s FOR a LIMIT %d WAIT '20 s'" % EVENTS
-STUCK = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'ClientWrite' AND state = 'active'"
 
 
-@pytest.fixture
-def c(proxy, db):
-    with proxy.wire(db) as wire:
-        tag(wire, "QUEUE CREATE s WITH (kind = stream, payload = text)")
-        tag(wire, "QUEUE SUBSCRIBE a TO s")
-        tag(wire, "QUEUE CREATE mail")
-        for _ in range(EVENTS // 10):
-            tag(wire, "QUEUE PUSH s " + ", ".join(["'%s'" % ("x" * SIZE)] * 10))
-        yield wire
-
-
-@pytest.fixture
-def slow(proxy, db):
-    with Wire(proxy.port, rcvbuf=4096) as wire:
-        wire.startup(user="app", database=db)
-        yield wire
-
-
-def stuck(c):
-    wait_for(lambda: c.rows(STUCK), "the server to wait until it is read")
-
-
-def token_of(got):
-    """Of all events, as they were pushed."""
+def confirm(wire, got):
+    """All events came as they were pushed."""
     rows = [m.row for m in got if m.type == "D" and len(m.row) > 4][:EVENTS]
-    assert [int(r[0]) for r in rows] == list(range(1, EVENTS + 1))
-    assert all(r[4] == b"x" * SIZE for r in rows)
-    return rows[0][1].decode()
+    assert tag(wire, "QUEUE DONE '%s'" % token_of(rows, EVENTS)) == "UPDATE 1"
 
 
 def done(wire, got):
-    assert tag(wire, "QUEUE DONE '%s'" % token_of(got)) == "UPDATE 1"
+    confirm(wire, got)
     assert wire.rows("QUEUE TAKE s FOR a") == []
 
 
@@ -145,7 +120,7 @@ def test_proxy_is_to_end(c, slow, proxy):
     proxy.signal(signal.SIGTERM)
     proxy.wait_log("SIGTERM")
     got = slow.until("Z")
-    assert tag(slow, "QUEUE DONE '%s'" % token_of(got)) == "UPDATE 1"
+    confirm(slow, got)
     slow.query("QUEUE TAKE s FOR a WAIT '20 s'")
     assert [m.sqlstate for m in slow.closed() if m.type == "E"] == ["57P01"]
     wait_for(lambda: proxy.process.poll() is not None, "the end of the proxy")

@@ -9,24 +9,11 @@ from pgcluster import Cluster
 from proxy import wait_for
 from pgwire import PgError, Wire, cancel
 from queuetest import tag
+from slowreader import STUCK, c, make, push, slow, stuck, token_of  # noqa: F401
 from test_stream_life import proxy_of
 
 EVENTS = 60
-SIZE = 1_000_000
 TAKE = "QUEUE TAKE s FOR a LIMIT %d WAIT '20 s'" % EVENTS
-STUCK = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'ClientWrite' AND state = 'active'"
-
-
-def push(wire, n, more=""):
-    for _ in range(n // 10):
-        tag(wire, "QUEUE PUSH s " + ", ".join(["'%s'" % ("x" * SIZE)] * 10) + more)
-
-
-def make(wire):
-    tag(wire, "QUEUE CREATE s WITH (kind = stream, payload = text)")
-    tag(wire, "QUEUE SUBSCRIBE a TO s")
-    tag(wire, "QUEUE CREATE mail")
-    push(wire, EVENTS)
 
 
 @pytest.fixture(scope="module")
@@ -35,25 +22,6 @@ def private():
     with Cluster() as one:
         one.psql("CREATE ROLE app LOGIN")
         yield one
-
-
-@pytest.fixture
-def c(proxy, db):
-    with proxy.wire(db) as wire:
-        make(wire)
-        yield wire
-
-
-@pytest.fixture
-def slow(proxy, db):
-    with Wire(proxy.port, rcvbuf=4096) as wire:
-        wire.startup(user="app", database=db)
-        yield wire
-
-
-def stuck(c):
-    """The process that writes and is not read."""
-    return wait_for(lambda: c.rows(STUCK), "the server to wait until it is read")[0]["pid"]
 
 
 def ask(wire, how):
@@ -69,11 +37,8 @@ def ask(wire, how):
 def whole(wire):
     """All events, as they were pushed: their token."""
     got = wire.until("Z")
-    rows = [m.row for m in got if m.type == "D"]
     assert [m.tag for m in got if m.type == "C"] == ["SELECT %d" % EVENTS]
-    assert [int.from_bytes(r[0], "big") if len(r[0]) == 8 else int(r[0]) for r in rows] == list(range(1, EVENTS + 1))
-    assert all(r[4] == b"x" * SIZE for r in rows)
-    return rows[0][1].decode()
+    return token_of([m.row for m in got if m.type == "D"], EVENTS)
 
 
 def all_there(c, delivered=False):
@@ -113,10 +78,7 @@ def test_few_rows_at_once(c, slow):
         assert got[-1].type == ("C" if last else "s")
     slow.sync()
     assert [m.type for m in slow.until("Z")] == ["Z"]
-    rows = [m.row for m in got if m.type == "D"]
-    assert [int(r[0]) for r in rows] == list(range(1, EVENTS + 1))
-    assert all(r[4] == b"x" * SIZE for r in rows)
-    assert tag(slow, "QUEUE DONE '%s'" % rows[0][1].decode()) == "UPDATE 1"
+    assert tag(slow, "QUEUE DONE '%s'" % token_of([m.row for m in got if m.type == "D"], EVENTS)) == "UPDATE 1"
     all_there(c, delivered=True)
 
 
@@ -147,7 +109,7 @@ def test_server_is_killed(qbouncer, private, how):
     proxy = proxy_of(qbouncer, private)
     with proxy.wire(db) as c, Wire(proxy.port, rcvbuf=4096) as slow:
         slow.startup(user="app", database=db)
-        make(c)
+        make(c, EVENTS)
         ask(slow, how)
         assert any(slow.recv().type == "D" for _ in range(3))
         os.kill(int(stuck(c)), signal.SIGKILL)
@@ -209,11 +171,10 @@ def test_proxy_is_to_end(c, slow, proxy, db):
     proxy.signal(signal.SIGINT)
     proxy.wait_log("SIGINT")
     got = slow.closed()
-    rows = [m.row for m in got if m.type == "D"]
-    assert [int(r[0]) for r in rows] == list(range(1, EVENTS + 1))
+    token = token_of([m.row for m in got if m.type == "D"], EVENTS)
     assert [m.tag for m in got if m.type == "C"] == ["SELECT %d" % EVENTS]
     wait_for(lambda: proxy.process.poll() is not None, "the end of the proxy")
     proxy.start()
     with proxy.wire(db) as again:
-        assert tag(again, "QUEUE DONE '%s'" % rows[0][1].decode()) == "UPDATE 1"
+        assert tag(again, "QUEUE DONE '%s'" % token) == "UPDATE 1"
         all_there(again, delivered=True)

@@ -1,26 +1,22 @@
 """More clients than may rest do not read their deliveries, at one proxy, at two, and at two processes of one."""
 
-import os
-
 import pytest
 
 from proxy import wait_for
 from pgwire import PgError, Wire
 from queuetest import tag
+from slowreader import SIZE, STUCK
 
-EVENTS, SIZE = 20, 1_000_000
+EVENTS = 20
 NAMES = "abcdef"
 TOO_MUCH = "the answers that are kept for clients are larger than queue_answers_max (8 MB)"
-STUCK = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'ClientWrite' AND state = 'active'"
 SETTINGS = {"queue_pool_size": 4, "queue_answers_max": "8MB"}
 TAKE = "QUEUE TAKE s FOR %s LIMIT 20"
 
 
 @pytest.fixture(params=["one", "two", "processes"])
-def proxies(request, qbouncer, monkeypatch):
+def proxies(request, qbouncer, freed_at_once):
     """Where who is slow goes, and the others."""
-    # what was freed is not to be held back by the sanitizers: the process is measured
-    monkeypatch.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
     first = qbouncer(**SETTINGS, **({"processes": 2} if request.param == "processes" else {}))
     yield first, qbouncer(**SETTINGS) if request.param == "two" else first
 
