@@ -464,6 +464,30 @@ BEGIN
 END
 $$;
 
+-- Of who writes to a table that is tracked, before the first push of his transaction to this queue or stream: is it still there?
+-- As queue._track_guard, which says why; here it is looked up by each row where that goes.
+CREATE OR REPLACE FUNCTION queue._route_is_there(number int4, name text, is_stream bool) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	log CONSTANT text := CASE WHEN is_stream THEN (SELECT format('queue.e%s_%s', s.number, s.current) FROM queue.streams AS s WHERE s.number = $1)
+		ELSE queue._table(name) END;
+BEGIN
+	IF log IS NULL THEN
+		RETURN false;
+	END IF;
+	EXECUTE format('SELECT id FROM %s LIMIT 0', log);
+	IF NOT is_stream AND to_regproc('queue._push_' || number) IS NULL THEN	-- another one has its name
+		RETURN false;
+	END IF;
+	PERFORM set_config('qbouncer.tracked', concat(current_setting('qbouncer.tracked', true), format(' %s ', number)), true);
+	RETURN true;
+EXCEPTION WHEN undefined_table THEN
+	RETURN false;
+END
+$$;
+
 -- made: queue, job, queue, job, ...; NULL: none is bound. An event has neither time nor attempts: what is said of these is
 -- for the queues.
 CREATE OR REPLACE FUNCTION queue._route() RETURNS trigger
@@ -474,6 +498,7 @@ DECLARE
 	t queue.topics;
 	q record;
 	head text;
+	tracked CONSTANT bool := NEW.stated = 'tracked';
 BEGIN
 	SELECT * INTO t FROM queue.topics AS x WHERE x.number = substring(TG_TABLE_NAME FROM '^t_([0-9]{1,9})$')::int4;
 	IF NOT FOUND OR to_regclass(queue._topic_view(t.number)) IS DISTINCT FROM TG_RELID::regclass THEN
@@ -488,6 +513,7 @@ BEGIN
 		PERFORM queue._check_publish(NEW.duplicate);
 	END IF;
 	head := (queue._publish_headers(NEW.headers) || jsonb_build_object('topic', NEW.topic))::text;
+	NEW.stated := CASE WHEN NOT tracked THEN NEW.stated END;
 	NEW.made := NULL;
 	FOR q IN
 			SELECT c.number, c.name, c.is_stream FROM (
@@ -500,6 +526,9 @@ BEGIN
 			ORDER BY c.number LOOP
 		-- dropped, which an old snapshot does not see
 		CONTINUE WHEN to_regproc(format('queue._push%s_%s', CASE WHEN q.is_stream THEN '_event' END, q.number)) IS NULL;
+		IF tracked AND strpos(current_setting('qbouncer.tracked', true), format(' %s ', q.number)) > 0 IS NOT TRUE THEN
+			CONTINUE WHEN NOT queue._route_is_there(q.number, q.name, q.is_stream);
+		END IF;
 		IF q.is_stream THEN
 			NEW.made := coalesce(NEW.made, '{}') || ARRAY(SELECT x FROM queue._push_event(q.name, NEW.payloads, head, false, NEW.key, NEW."group",
 				NEW.stated) AS e, LATERAL unnest(ARRAY[q.name, NULL]) AS x);

@@ -215,18 +215,19 @@ $f$, number, queue._each_of_ring(number, format($part$qb_at = @i@ THEN
 $part$, payload, queue._track_guard(number, '@e@'), number), '	ELSIF '));
 	ELSIF kind = 'topic' THEN
 		publish := format('PERFORM queue._tell(number, name) FROM (SELECT p.queue FROM queue._publish(qb_name || ''.'' || lower(TG_OP), ARRAY[%s::text],
-			NULL, NULL, NULL, qb_head::text, false, false, NULL, NULL, NULL, NULL, NULL, qb_group, NULL) AS p) AS p
+			NULL, NULL, NULL, qb_head::text, false, false, NULL, NULL, NULL, NULL, NULL, qb_group, NULL, ''tracked'') AS p) AS p
 		JOIN (SELECT number, name FROM queue.queues UNION ALL SELECT number, name FROM queue.streams) AS c ON c.name = p.queue;', payload);
-		-- as queue._track_guard: what is bound may have been dropped while this waited, or the topic. What it has pushed to stays.
-		body := body || format($f$	IF strpos(current_setting('qbouncer.tracked', true), format(' %1$s.%%s ', TG_OP)) > 0 IS NOT TRUE THEN
+		-- as queue._track_guard: the topic may have been dropped while this waited. Of what is bound its trigger sees to that.
+		body := body || format($f$	IF strpos(current_setting('qbouncer.tracked', true), ' %1$s ') > 0 IS NOT TRUE THEN
 		BEGIN
 			%2$s
-			PERFORM set_config('qbouncer.tracked', concat(current_setting('qbouncer.tracked', true), format(' %1$s.%%s ', TG_OP)), true);
+			PERFORM set_config('qbouncer.tracked', concat(current_setting('qbouncer.tracked', true), ' %1$s '), true);
 			RETURN NULL;
 		EXCEPTION WHEN undefined_table THEN
 			IF to_regclass('queue.t_%1$s') IS NULL THEN
 				RETURN NULL;
 			END IF;
+			RAISE;
 		END;
 	END IF;
 	%2$s

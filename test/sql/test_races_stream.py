@@ -115,6 +115,55 @@ def test_a_tracked_write_behind_drop_of_what_is_bound(s, kind, isolation, order)
 
 
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("kind", ["stream", "queue"])
+@pytest.mark.parametrize("key", [None, "id"])
+def test_a_later_row_behind_drop_of_what_is_bound(s, kind, isolation, key):
+    """The first rows of a transaction went elsewhere: HEADERS decide where to."""
+    s.rows("SELECT queue.create('w'), queue.create('z'), queue.create_topic('t')")
+    name = {"stream": "s", "queue": "w"}[kind]
+    s.rows("SELECT queue.bind('%s', 't.#', '{\"odd\": true}'), queue.bind('z', 't.insert')" % name)
+    s.rows("CREATE TABLE x (id int)")
+    s.rows("SELECT queue.track('x', 't', headers => 'jsonb_build_object(''odd'', NEW.id %% 2 = 1)', key => %s)", key and [key])
+    two = s.connect()
+    two.rows("INSERT INTO x VALUES (1)")
+    two.rows("BEGIN ISOLATION LEVEL " + isolation)
+    two.rows("INSERT INTO x VALUES (2), (4)")
+    s.rows("BEGIN")
+    s.rows("SELECT queue.drop('%s')" % name)
+    writes = s.beside(two.rows, "INSERT INTO x VALUES (6), (7), (8), (9)")
+    s.until_blocked(two)
+    s.rows("COMMIT")
+    writes.result()
+    two.rows("INSERT INTO x VALUES (11)")
+    two.rows("COMMIT")
+    two.rows("INSERT INTO x VALUES (13)")
+    assert two.column("SELECT payload->'new'->>'id' FROM queue.q_z ORDER BY id") == ["1", "2", "4", "6", "7", "8", "9", "11", "13"]
+
+
+@pytest.mark.parametrize("kind", ["stream", "queue"])
+def test_a_later_row_behind_drop_of_what_was_bound_since(s, kind):
+    """Where it was pushed once nobody drops it before the end of the transaction; but what a savepoint has locked is forgotten."""
+    s.rows("SELECT queue.create('w'), queue.create('z'), queue.create_topic('t'), queue.bind('z', 't.#')")
+    name = {"stream": "s", "queue": "w"}[kind]
+    s.rows("CREATE TABLE x (id int PRIMARY KEY)")
+    s.rows("SELECT queue.track('x', 't')")
+    two, three = s.connect(), s.connect()
+    two.rows("BEGIN")
+    two.rows("INSERT INTO x VALUES (1)")
+    s.rows("SELECT queue.bind('%s', 't.#')" % name)
+    two.rows("SAVEPOINT a")
+    two.rows("INSERT INTO x VALUES (2)")
+    two.rows("ROLLBACK TO a")
+    two.rows("INSERT INTO x VALUES (3)")
+    drops = s.beside(three.rows, "SELECT queue.drop('%s')" % name)
+    s.until_blocked(three)
+    two.rows("INSERT INTO x VALUES (4)")
+    two.rows("COMMIT")
+    drops.result()
+    assert two.column("SELECT payload->'key'->>'id' FROM queue.q_z ORDER BY id") == ["1", "3", "4"]
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
 def test_a_tracked_write_behind_drop_of_its_topic(s, isolation):
     s.rows("SELECT queue.create('z'), queue.create_topic('t'), queue.bind('z', 't.insert')")
     s.rows("CREATE TABLE x (id int PRIMARY KEY)")
