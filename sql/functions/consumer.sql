@@ -73,6 +73,8 @@ BEGIN
 	EXECUTE format('UPDATE %s SET token = NULL WHERE token = ANY ($1)', queue._consumer_table(number)) USING tokens;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN n > 0;
+EXCEPTION WHEN undefined_table THEN	-- it has none any more: who waits is told by that ALTER
+	RETURN false;
 END
 $$;
 
@@ -84,13 +86,15 @@ AS $$
 DECLARE
 	one record;
 BEGIN
-	IF NOT has_table_privilege(queue._consumer_table(number), 'SELECT') THEN
+	IF has_table_privilege(to_regclass(queue._consumer_table(number)), 'SELECT') IS NOT TRUE THEN
 		RETURN NULL;
 	END IF;
 	EXECUTE format('SELECT * FROM %s', queue._consumer_table(number)) INTO one;
 	RETURN CASE WHEN one.token IS NOT NULL THEN format('%s%s since %s', CASE WHEN one.worker <> '' THEN format('"%s", ', one.worker) ELSE '' END,
 		CASE WHEN one.pid IS NOT NULL THEN 'process ' || one.pid ELSE 'a connection of proxy ' || coalesce(one.proxy::text, '?') END,
 		date_trunc('second', one.since)) END;
+EXCEPTION WHEN undefined_table THEN	-- it has none any more
+	RETURN NULL;
 END
 $$;
 
@@ -103,14 +107,16 @@ DECLARE
 	names CONSTANT text[] := '{take,alone,hand,handed,hand_keys,handed_keys}';
 	args text;
 	given text;
+	params text;
 BEGIN
 	FOR i IN 1 .. 3 LOOP
 		EXECUTE format('ALTER FUNCTION queue.%I RENAME TO %I',
 			format('_%s_%s', names[2 * i - 1], cfg.number), format('_%s_%s', names[2 * i], cfg.number));
-		SELECT pg_get_function_arguments(p.oid), array_to_string(p.proargnames[1:p.pronargs], ', ') INTO args, given FROM pg_proc AS p
+		SELECT pg_get_function_arguments(p.oid), array_to_string(p.proargnames[1:p.pronargs], ', '),
+				(SELECT string_agg('$' || n, ', ' ORDER BY n) FROM generate_series(1, p.pronargs) AS n) INTO args, given, params FROM pg_proc AS p
 			WHERE p.pronamespace = 'queue'::regnamespace AND p.proname = format('_%s_%s', names[2 * i], cfg.number);
 		PERFORM queue._generate_one(format('_%s_%s(%s) RETURNS SETOF queue.%I', names[2 * i - 1], cfg.number, args,
-			'_taken_' || cfg.payload), '', replace(replace(replace(replace(CASE i WHEN 1 THEN $body$
+			'_taken_' || cfg.payload), '', replace(replace(replace(replace(replace(replace(CASE i WHEN 1 THEN $body$
 DECLARE
 	nothing queue._taken_@payload@;
 BEGIN
@@ -119,6 +125,15 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = 'QBONE', MESSAGE = '@n@', HINT = 'The queue has a single consumer.';
 	END IF;
 	LOCK TABLE @table@ IN ROW EXCLUSIVE MODE;	-- first, as who drops it does
+	IF to_regclass('@consumer@') IS NULL THEN	-- the ALTER that was waited for has made it a queue like others: its take
+		SELECT c.* INTO q FROM queue.queues AS c WHERE c.number = @n@;
+		IF prios = '{}' AND NOT q.limited THEN
+			RETURN QUERY SELECT * FROM queue._lot_@payload@(q, lim, lease, who, said, seed);
+		ELSE
+			RETURN QUERY EXECUTE 'SELECT * FROM queue._take_@n@(@params@)' USING @given@;
+		END IF;
+		RETURN;
+	END IF;
 	nothing.policy := queue._consume(@n@, who);
 	IF nothing.policy IS NULL AND prios = '{}' AND NOT q.limited THEN	-- GROUPED (_take_lot)
 		RETURN QUERY SELECT * FROM queue._lot_@payload@(q, lim, lease, who, said, seed);
@@ -135,7 +150,8 @@ BEGIN
 	q.paused := true;
 	RETURN QUERY SELECT * FROM queue.@name@(@given@);
 END
-$body$ END, '@name@', format('_%s_%s', names[2 * i], cfg.number)), '@given@', given), '@payload@', cfg.payload), '@n@', cfg.number::text),
+$body$ END, '@name@', format('_%s_%s', names[2 * i], cfg.number)), '@given@', given), '@params@', params),
+			'@consumer@', queue._consumer_table(cfg.number)), '@payload@', cfg.payload), '@n@', cfg.number::text),
 			queue._table(cfg.name));
 		EXECUTE format('GRANT EXECUTE ON FUNCTION queue.%I TO PUBLIC', format('_%s_%s', names[2 * i - 1], cfg.number));
 	END LOOP;

@@ -601,11 +601,13 @@ BEGIN
 		follows := cfg.single_consumer AND part.ids[1] = 0 AND queue._consumed(cfg.number, part.tokens);
 		IF still IS NOT NULL THEN
 			PERFORM queue._died(cfg.number, died);
+			-- an ALTER that was waited for may have taken its limits away
+			cfg.limited := cfg.limited AND to_regclass(format('queue.%I', format('n%s_noted', cfg.number))) IS NOT NULL;
 			IF NOT counted AND error IS NULL AND cfg.limited THEN	-- nobody got them: the rate gets them back
 				EXECUTE format('INSERT INTO queue.%I ("group", back) SELECT "group", 1 FROM %s WHERE id = ANY ($1)',
 					format('n%s_noted', cfg.number), queue._table(cfg.name)) USING still;
 			END IF;
-			IF NOT counted AND error IS NULL AND cfg.rate IS NOT NULL THEN	-- and those behind them (lot.sql)
+			IF NOT counted AND error IS NULL AND cfg.limited AND cfg.rate IS NOT NULL THEN	-- and those behind them (lot.sql)
 				EXECUTE format('WITH gone AS (UPDATE %s SET token = NULL WHERE id = ANY ($1) AND state = ''blocked'' AND left(token, 17) = ANY ($2)
 						RETURNING "group") INSERT INTO queue.%I ("group", back) SELECT "group", 1 FROM gone',
 					queue._table(cfg.name), format('n%s_noted', cfg.number)) USING part.ids, ARRAY(SELECT 'g' || t FROM unnest(part.tokens) AS t);

@@ -87,15 +87,17 @@ BEGIN
 END
 $$;
 
--- May the role see what is known of the queue's groups, where that has a part in it?
+-- May the role see what is known of the queue's groups, where that has a part in it? Behind the queue's table, which an ALTER
+-- locks that takes it away.
 CREATE OR REPLACE FUNCTION queue._sees_groups(cfg queue.queues) RETURNS bool
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	EXECUTE format('SELECT FROM %s LIMIT 0', queue._table(cfg.name));
 	RETURN cfg.rate_per_group IS NULL AND cfg.pause_per_group IS NULL
-		OR has_table_privilege(format('queue.%I', format('n%s_groups', cfg.number)), 'SELECT')
-			AND has_table_privilege(format('queue.%I', format('n%s_noted', cfg.number)), 'SELECT');
+		OR coalesce(has_table_privilege(to_regclass(format('queue.%I', format('n%s_groups', cfg.number))), 'SELECT')
+			AND has_table_privilege(to_regclass(format('queue.%I', format('n%s_noted', cfg.number))), 'SELECT'), false);
 END
 $$;
 

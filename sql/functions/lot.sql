@@ -368,6 +368,9 @@ BEGIN
 		cfg := queue._find(q, NULL);
 		CONTINUE WHEN cfg.paused;
 		PERFORM queue._look_due(cfg);
+		IF cfg.limited OR cfg.single_consumer THEN	-- it was waited for an ALTER, perhaps
+			cfg := queue._find(q, NULL);
+		END IF;
 		IF cfg.limited OR cfg.single_consumer THEN	-- by its own take, which calls what is called here
 			got := 0;
 			FOR job IN EXECUTE format('SELECT * FROM queue._take_%s($1, $2, $3, $4, $5, false, ''{}'', NULL, NULL, clock_timestamp(), $6)',

@@ -128,10 +128,12 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		names_add_bytes(&b->names, queue.data, (size_t)queue.len);
 }
 
-static bool is_connection_error(const struct pg_error *err)
+/* Of the connection, or of what others did meanwhile. */
+static bool passes(const struct pg_error *err)
 {
 	return strncmp(err->sqlstate, "08", 2) == 0 || strncmp(err->sqlstate, "57P", 3) == 0 ||
-	       strncmp(err->sqlstate, "53", 2) == 0;
+	       strncmp(err->sqlstate, "53", 2) == 0 || strcmp(err->sqlstate, "55P03") == 0 ||
+	       strcmp(err->sqlstate, "42P01") == 0 || merge_may_repeat(err, 0);
 }
 
 static void try_later(struct back *b)
@@ -173,7 +175,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	struct back *b = arg;
 
 	b->at = 0;
-	if (err != NULL && is_connection_error(err) && loop_now() - b->since <= TRIED_FOR) {
+	if (err != NULL && passes(err) && loop_now() - b->since <= TRIED_FOR) {
 		try_later(b);
 		return;
 	}

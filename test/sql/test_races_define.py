@@ -327,6 +327,74 @@ def test_alter_rolled_back(q):
     assert len(q.push("q", "1", "2")) == 2
 
 
+# What a statement needs that waits for an ALTER, which takes it away: options, the ALTER, what waits, what comes of it.
+TAKEN_AWAY = {
+    "take": ({"single_consumer": "on"}, "single_consumer", "SELECT payload FROM queue.take('q')", [2]),
+    "pop": ({"single_consumer": "on"}, "single_consumer", "SELECT payload FROM queue.pop('q')", [2]),
+    "a proxy's take": ({"single_consumer": "on"}, "single_consumer",
+                       "SELECT t.payload FROM queue.queues AS c, LATERAL queue._take_1(c, 1, '1 h', 'w', 7, false, '{0}', '{0}', 0,"
+                       " clock_timestamp(), NULL) AS t", [2]),
+    "grouped": ({"single_consumer": "on"}, "single_consumer", "SELECT payload FROM queue.take('q', 9, grouped => true)", [2, 3]),
+    "grouped, limits stay": ({"single_consumer": "on", "max_running": 3}, "single_consumer",
+                             "SELECT payload FROM queue.take('q', 9, grouped => true)", [2, 3]),
+    "grouped, of limits": ({"max_running": 3}, "max_running", "SELECT payload FROM queue.take('q', 9, grouped => true)", [2, 3]),
+    "of a limit and a consumer": ({"single_consumer": "on", "max_running": 3}, "single_consumer",
+                                  "SELECT payload FROM queue.take('q', 9)", [2]),
+    "the consumer is gone": ({"single_consumer": "on"}, "single_consumer",
+                             "SELECT queue._give_back(ARRAY['1-0-00000000000000a1', %(token)s], '', false)", ["q"]),
+    "the consumer alone": ({"single_consumer": "on"}, "single_consumer",
+                           "SELECT queue._give_back(ARRAY['1-0-00000000000000a1'], '', false)", []),
+    "given back": ({"max_running": 3}, "max_running", "SELECT queue._give_back(ARRAY[%(token)s], NULL, false)", ["q"]),
+    "given back, a rate": ({"rate": "9/s"}, "rate", "SELECT queue._give_back(ARRAY[%(token)s], NULL, false)", ["q"]),
+    "list": ({"single_consumer": "on"}, "single_consumer", "SELECT consumer FROM queue.list()", [None]),
+    "stats": ({"rate_per_group": "9/s"}, "rate_per_group", "SELECT total FROM queue.stats('q')", [3]),
+    "stats of all": ({"pause_per_group": "1 s"}, "pause_per_group", "SELECT total FROM queue.stats()", [3]),
+    "health": ({"rate_per_group": "9/s"}, "rate_per_group", "SELECT name FROM queue.health('q') WHERE about = 'queue'", ["q"]),
+    "health of places": ({"max_running_per_group": "2"}, "max_running_per_group",
+                         "SELECT name FROM queue.health('q') WHERE about = 'queue'", ["q"]),
+    "gauges": ({"rate_per_group": "9/s"}, "rate_per_group", "SELECT queue FROM queue._gauges(10)", ["q"]),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN_AWAY)
+def test_who_waits_for_an_alter_that_takes_away_what_he_needs(db, what):
+    options, goes, sql, wanted = TAKEN_AWAY[what]
+    db.create("q", **options)
+    args = {"token": token_of(db)}
+    db.rows("SELECT queue.push('q', '2', \"group\" => 'g'), queue.push('q', '3', \"group\" => 'g')")
+    db.rows("UPDATE queue.n1_consumer SET token = NULL") if "single_consumer" in options else None
+    one, two = db.connect(), db.connect()
+    for end in ("ROLLBACK", "COMMIT"):
+        one.rows("BEGIN")
+        one.rows("LOCK TABLE queue.q_q IN ACCESS EXCLUSIVE MODE")
+        one.rows("SELECT queue.alter('q', '{}', '{}', %s)", [goes])
+        if end == "ROLLBACK":
+            two.rows("BEGIN")
+        call = two.beside(lambda: [r[0] for r in two.conn.execute(sql, args).fetchall()])
+        db.until_blocked(two)
+        one.rows(end)
+        if end == "ROLLBACK":   # who has run it before has its plans
+            call.result()
+            two.rows("ROLLBACK")
+        else:
+            assert call.result() == wanted
+
+
+def test_given_back_beside_a_drop(db):
+    """What is of other queues is given back by who says it again."""
+    db.create("q")
+    db.create("r")
+    tokens = [token_of(db, "q"), token_of(db, "r")]
+    one, two = db.connect(), db.connect()
+    one.rows("BEGIN")
+    drop(one)
+    call = two.beside(two.column, "SELECT queue._give_back(%s, NULL, false)", tokens)
+    db.until_blocked(two)
+    one.rows("COMMIT")
+    call.error_of("42P01")
+    assert db.column("SELECT queue._give_back(%s, NULL, false)", tokens) == ["r"]
+
+
 # -- pause and resume --------------------------------------------------------------------------
 
 def test_pause_and_take(q):

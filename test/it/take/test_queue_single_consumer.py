@@ -139,6 +139,39 @@ def test_becomes_one_and_is_none_any_more(q, qproxy, db):
     assert woken(other)["payload"] == "3"
 
 
+@pytest.mark.parametrize("verb", ["TAKE", "POP"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
+def test_is_none_any_more_while_a_take_waits(one, qproxy, db, shared, qbouncer, verb, known):
+    """The take has begun as that of a single consumer, and waits behind the ALTER."""
+    proxy = qproxy if known else qbouncer()
+    push(one, "1", "2")
+    with proxy.wire(db) as taker, psycopg.connect(shared.cluster.dsn(db, "app")) as conn:
+        if known:
+            assert take(taker) == ["1"]
+        conn.execute("SELECT queue.alter('one', '{}', '{}', '{single_consumer}')")
+        taker.query("QUEUE %s one" % verb)
+        wait_for(lambda: shared.direct.execute("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                                               " AND datname = current_database()").fetchall(), "the take to wait")
+        conn.commit()
+        assert woken(taker)["payload"] == ("2" if known else "1")
+
+
+def test_given_back_while_the_queue_of_another_job_is_dropped(one, qproxy, db, shared):
+    """The jobs of one connection are given back together: those of the queue that stays, too."""
+    tag(one, "QUEUE CREATE other")
+    tag(one, "QUEUE PUSH other '1'")
+    push(one, "2")
+    with qproxy.wire(db) as taker, psycopg.connect(shared.cluster.dsn(db, "app")) as conn:
+        assert take(taker) == ["2"] and len(taker.rows("QUEUE TAKE other")) == 1
+        conn.execute("SELECT queue.drop('one')")
+        taker.sock.close()
+        wait_for(lambda: shared.direct.execute("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                                               " AND datname = current_database() AND query LIKE '%give_back%'").fetchall(),
+                 "it to be given back")  # fmt: skip
+        conn.commit()
+    assert wait_for(lambda: one.rows("QUEUE TAKE other"), "the other one")
+
+
 @pytest.mark.parametrize("sql", ["TAKE one, mail", "TAKE mail, one", "POP one, mail", "TAKE one, mail GROUPED", "TAKE one WHERE (true)"])
 def test_refused(one, sql):
     e = error(one, "QUEUE " + sql)
