@@ -96,14 +96,27 @@ BEGIN
 END
 $$;
 
--- Gives back what proxies held that are gone: all but those here and those that are there now.
--- Only in queues that the caller may take from, and of those the ones that he owns or has used. Gives the names of queues in which something
--- became ready; a row of NULL says that there is more, or something that is locked: again soon. these: not in other queues than
--- these; of streams nothing then. Queues in the order of their numbers, from the one behind "after", for so many milliseconds:
--- with ten thousand it takes seconds, and what was found is not to wait for the end. next: where to go on.
---
--- Leases are found by their ends, among all that is delayed or expires: an index of them would cost each take and each
--- push, and a proxy dies seldom.
+-- Has it a row, as far as Postgres has counted?
+CREATE OR REPLACE FUNCTION queue._has_rows(name text) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN pg_stat_get_live_tuples(to_regclass('queue.' || quote_ident('q_' || name))) > 0;
+END
+$$;
+
+-- Does this error end the work of who goes through all queues (his session, his transaction, the disk, the memory)? Any other
+-- is one queue's: of a trigger, or of what somebody has changed there.
+CREATE OR REPLACE FUNCTION queue._ends_all(state text) RETURNS bool
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN left(state, 2) IN ('25', '40', '53', '57', '58');
+END
+$$;
+
 -- Whose lock counts: those of roles that take, or may make queues, or were told to be a proxy's. Anybody can hold
 -- a lock. The proxy looks itself, and in the same way (src/queue/system.c).
 CREATE OR REPLACE FUNCTION queue._is_proxy(role oid) RETURNS bool
@@ -135,80 +148,157 @@ BEGIN
 END
 $qbouncer_proxies$;
 
-CREATE OR REPLACE FUNCTION queue._orphans_step(here int4[], used text[], these text[], after int4, ms int4)
-RETURNS TABLE (queue text, next int4)
+-- In one queue. remain: something is left. likely: there is one. Where there is none the locks are let go (_visited). met: its
+-- table was looked into.
+CREATE OR REPLACE FUNCTION queue._orphans_of(q queue.queues, there int4[], likely bool, OUT back text[], OUT remain bool, OUT met bool)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
-#variable_conflict use_column
 DECLARE
 	most CONSTANT int4 := 5000;
-	q queue.queues;
-	there int4[];
-	orphans text[];
 	held int8;
-	again bool := false;
-	streams record;
-	last int4;
-	until CONSTANT timestamptz := clock_timestamp() + make_interval(secs => ms / 1000.0);
+	orphans text[];
 BEGIN
-	-- 0: nobody's number. Without an element a lease of nobody (NULL) would be one of those gone
-	SELECT coalesce(here, '{}') || 0 || coalesce(array_agg(DISTINCT p.number), '{}') INTO there FROM queue.proxies AS p;
-	IF these IS NULL AND after = 0 THEN
-		SELECT * INTO streams FROM queue._orphaned_deliveries(there, most);
-		RETURN QUERY SELECT unnest(streams.names), NULL::int4;
-		again := streams.again;
-	END IF;
-	FOR q IN SELECT * FROM queue.queues AS c
-			WHERE c.number > after AND (these IS NULL OR c.name = ANY (these))
-			ORDER BY c.number LOOP	-- by the index: a scan would be "expensive", and compiled (jit)
-		IF last IS NOT NULL AND clock_timestamp() > until THEN
-			next := last;
-			EXIT;
+	back := '{}';
+	remain := false;
+	met := false;
+	BEGIN
+		IF queue._has_no_pages(q.name) OR NOT queue._still(q.name) THEN
+			RETURN;
 		END IF;
-		last := q.number;
-		CONTINUE WHEN these IS NOT NULL AND q.owner = quote_ident(current_user)::regrole;	-- the look into all has come to it
-		CONTINUE WHEN NOT queue._visits(q, used) OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'UPDATE')
-			OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'DELETE') OR queue._has_no_pages(q.name);
-		held := 0;
-		BEGIN
-			CONTINUE WHEN NOT queue._still(q.name);
+		met := true;
+		IF NOT likely THEN
 			EXECUTE format($sql$
 				SELECT count(*) FROM (SELECT FROM %1$s
 					WHERE due IS NOT NULL AND proxy <> ALL ($1) AND state = 'leased' LIMIT $2) AS o
 			$sql$, queue._table(q.name)) INTO held USING there, most + 1;
 			PERFORM queue._visited() WHERE held = 0;
-		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
-			NULL;
-		END;
-		CONTINUE WHEN held = 0;
+		END IF;
 		EXECUTE format($sql$
 			SELECT array_agg(format('%%s-%%s-%%s', $3, id, ltrim(token, 'x')))
 			FROM (SELECT id, token FROM %1$s
 				WHERE due IS NOT NULL AND proxy <> ALL ($1) AND state = 'leased'
 				LIMIT $2 FOR UPDATE SKIP LOCKED) AS o
 		$sql$, queue._table(q.name)) INTO orphans USING there, most, q.number;
-		again := again OR cardinality(orphans) IS DISTINCT FROM held;
-		CONTINUE WHEN orphans IS NULL;
-		RETURN QUERY SELECT b, NULL::int4 FROM queue._give_back(orphans, 'worker disconnected', true) AS b;
-	END LOOP;
-	IF again THEN
-		RETURN QUERY SELECT NULL::text, NULL::int4;
-	END IF;
-	IF next IS NOT NULL THEN
-		RETURN QUERY SELECT NULL::text, next;
-	END IF;
+		PERFORM queue._visited() WHERE orphans IS NULL AND likely;	-- what is locked is found later
+		remain := NOT likely AND cardinality(orphans) IS DISTINCT FROM held;
+		IF orphans IS NOT NULL THEN
+			back := ARRAY(SELECT b FROM queue._give_back(orphans, 'worker disconnected', true) AS b);
+		END IF;
+	EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
+		NULL;
+	WHEN lock_not_available THEN
+		remain := true;
+	WHEN OTHERS THEN
+		IF queue._ends_all(SQLSTATE) THEN
+			RAISE;
+		END IF;
+		remain := true;
+		RAISE WARNING USING ERRCODE = SQLSTATE,
+			MESSAGE = format('jobs of a proxy that is gone in queue "%s" cannot be given back: %s', q.name, SQLERRM);
+	END;
 END
 $$;
 
--- All at once.
+-- Of streams, as _orphans_step says it.
+CREATE OR REPLACE FUNCTION queue._orphans_of_streams(there int4[]) RETURNS TABLE (queue text, next int4, met int4)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	streams CONSTANT record := queue._orphaned_deliveries(there, 5000);
+BEGIN
+	RETURN QUERY SELECT s, NULL::int4, NULL::int4 FROM unnest(streams.names) AS s;
+	IF streams.again THEN
+		RETURN QUERY SELECT '', 0, NULL::int4;
+	END IF;
+EXCEPTION WHEN lock_not_available THEN
+	RETURN QUERY SELECT '', 0, NULL::int4;
+END
+$$;
+
+-- Gives back what proxies held that are gone: all but those here and those that are there now.
+-- Only in queues that the caller may take from, and of those the ones that he owns or has used. Gives the names of queues in
+-- which something became ready. next 0: this queue is left, as it, or something of it, is locked, or an error ends it ('': the
+-- deliveries of streams): the caller says it again some time ("rest"). It waits for nobody for long.
+-- these: not in other queues than these and the rest; of streams nothing then. Steps of so many milliseconds, as with ten
+-- thousand queues it takes seconds, and what was found is not to wait for the end: "after" is 0, then what the last row says
+-- ("next" without a name). met: into so many queues it has looked.
+--
+-- A session's first look into a queue is 1 to 2 ms. So those come first (negative numbers) in which there is a row, as far as
+-- Postgres has counted: it counts late, and may have forgotten it all, so all others follow (positive ones). If most have rows it
+-- is all in one.
+--
+-- Leases are found by their ends, among all that is delayed or expires: an index of them would cost each take and each
+-- push, and a proxy dies seldom.
+CREATE OR REPLACE FUNCTION queue._orphans_step(here int4[], used text[], these text[], after int4, ms int4, rest text[] DEFAULT '{}')
+RETURNS TABLE (queue text, next int4, met int4)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET lock_timeout = '50ms'
+AS $$
+#variable_conflict use_column
+DECLARE
+	until CONSTANT timestamptz := clock_timestamp() + make_interval(secs => ms / 1000.0);
+	most_changed CONSTANT int4 := CASE WHEN ms < 1000000 THEN 50 ELSE 2000000000 END;	-- their locks are held until the end
+	me CONSTANT oid := quote_ident(current_user)::regrole;
+	there int4[];
+	q queue.queues;
+	likely bool := these IS NULL AND after <= 0;
+	behind int4 := abs(after);
+	any_passed bool := false;
+	seen int4 := 0;
+	changed int4 := 0;
+	looked record;
+BEGIN
+	-- 0: nobody's number. Without an element a lease of nobody (NULL) would be one of those gone
+	SELECT coalesce(here, '{}') || 0 || coalesce(array_agg(DISTINCT p.number), '{}') INTO there FROM queue.proxies AS p;
+	IF after = 0 AND (these IS NULL OR '' = ANY (rest)) THEN
+		RETURN QUERY SELECT * FROM queue._orphans_of_streams(there);
+	END IF;
+	IF likely AND after = 0 THEN
+		likely := (SELECT 2 * count(*) FILTER (WHERE queue._has_rows(c.name)) < count(*) FROM queue.queues AS c);
+	END IF;
+	LOOP
+		FOR q IN SELECT * FROM queue.queues AS c
+				WHERE c.number > behind AND (these IS NULL OR c.name = ANY (these) AND c.owner <> me OR c.name = ANY (rest))
+					AND (NOT likely OR queue._has_rows(c.name))
+				ORDER BY c.number LOOP	-- by the index: a scan would be "expensive", and compiled (jit)
+			IF any_passed AND (clock_timestamp() > until OR changed >= most_changed) THEN
+				RETURN QUERY SELECT NULL::text, CASE WHEN likely THEN -behind ELSE behind END, seen;
+				RETURN;
+			END IF;
+			behind := q.number;
+			any_passed := true;
+			CONTINUE WHEN NOT queue._visits(q, used) OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'UPDATE')
+				OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'DELETE');
+			looked := queue._orphans_of(q, there, likely);
+			seen := seen + looked.met::int4;
+			changed := changed + (looked.back <> '{}')::int4;
+			RETURN QUERY SELECT b, NULL::int4, NULL::int4 FROM unnest(looked.back) AS b;
+			IF looked.remain THEN
+				RETURN QUERY SELECT q.name, 0, NULL::int4;
+			END IF;
+		END LOOP;
+		EXIT WHEN NOT likely;
+		likely := false;
+		behind := 0;
+		any_passed := false;	-- 0 is the beginning of all
+	END LOOP;
+	RETURN QUERY SELECT NULL::text, NULL::int4, seen;
+END
+$$;
+
+-- All at once. NULL: something is left.
 CREATE OR REPLACE FUNCTION queue._orphans(here int4[], used text[] DEFAULT NULL) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN QUERY SELECT o.queue FROM queue._orphans_step(here, used, NULL, 0, 2000000000) AS o;
+	RETURN QUERY SELECT CASE WHEN o.next IS NULL THEN o.queue END FROM queue._orphans_step(here, used, NULL, 0, 2000000000) AS o
+		WHERE o.queue IS NOT NULL;
 END
 $$;
 

@@ -96,9 +96,12 @@ BEGIN
 			$sql$, queue._table(cfg.name), wrong) USING one, clock_timestamp();
 			GET DIAGNOSTICS n = ROW_COUNT;
 			told := told OR n > 0;
-		EXCEPTION WHEN transaction_rollback OR invalid_transaction_state OR lock_not_available OR insufficient_resources OR operator_intervention OR system_error THEN
+		EXCEPTION WHEN lock_not_available THEN
 			RAISE;
 		WHEN OTHERS THEN
+			IF queue._ends_all(SQLSTATE) THEN
+				RAISE;
+			END IF;
 			PERFORM queue._put_away(cfg, one, wrong);
 		END;
 	END LOOP;
@@ -123,9 +126,12 @@ BEGIN
 	$sql$, queue._table(cfg.name), wrong) USING one, clock_timestamp();
 	GET DIAGNOSTICS died = ROW_COUNT;
 	PERFORM queue._died(cfg.number, died);
-EXCEPTION WHEN transaction_rollback OR invalid_transaction_state OR lock_not_available OR insufficient_resources OR operator_intervention OR system_error THEN
+EXCEPTION WHEN lock_not_available THEN
 	RAISE;
 WHEN OTHERS THEN
+	IF queue._ends_all(SQLSTATE) THEN
+		RAISE;
+	END IF;
 	RAISE WARNING USING ERRCODE = SQLSTATE, MESSAGE = format('job %s of queue "%s" has a state that is wrong, and keeps it: %s', one, cfg.name, SQLERRM);
 END
 $$;
@@ -303,9 +309,10 @@ BEGIN
 				denied := denied + 1;
 			WHEN SQLSTATE 'QBSEE' THEN
 				NULL;
-			WHEN transaction_rollback OR invalid_transaction_state OR insufficient_resources OR operator_intervention OR system_error THEN
-				RAISE;
 			WHEN OTHERS THEN
+				IF queue._ends_all(SQLSTATE) THEN
+					RAISE;
+				END IF;
 				-- of a trigger, or of what somebody has changed: it holds up no other queue
 				denied := denied + 1;
 				RAISE WARNING USING ERRCODE = SQLSTATE, MESSAGE = format('queue "%s" cannot be cleaned: %s', cfg.name, SQLERRM);

@@ -204,6 +204,8 @@ void agents_free(struct qdb *db)
 			mem_free(u);
 		}
 		HASH_DEL(db->agents, a);
+		names_free(&a->scan_left);
+		names_free(&a->left);
 		clean_free(&a->clean);
 		clean_free(&a->idle);
 		mem_free(a);

@@ -14,10 +14,11 @@ struct agent {
 	unsigned n_new; /* of them, not looked at yet */
 	/* registry.c: up to which of its scans it has looked for orphans */
 	uint64_t scanned;
-	/* the one under way: which, behind which queue it goes on, is there something that was locked */
+	/* the one under way: which, where it goes on, what it has left */
 	uint64_t scan;
 	int32_t scan_after;
-	bool scan_again;
+	struct names scan_left;
+	struct names left; /* queues that the last one has left: they were locked */
 	usec_t again_at;
 	bool scanning;
 	/* maintain.c: the round in which it was asked, and in which it was there; then what the server says of it */

@@ -285,11 +285,10 @@
 	CALL(GIVE_BACK_LOST, "SELECT queue FROM queue._give_back_lost($1, $2, $3, $4, $5, $6) AS queue", \
 		PARAM(TEXT_ARRAY) PARAM(INTERVAL) PARAM(INT8) PARAM(INT4) PARAM(INTERVAL) PARAM(INT4), \
 		COL(queue, TEXT)) \
-	/* $3: these queues only. last: how many there are, at the least, as it has been to all that are the role's */ \
-	CALL(ORPHANS, "SELECT queue, next, NULL AS queues FROM queue._orphans_step($1, $2, $3, $4, 200)" \
-		" UNION ALL SELECT NULL, NULL, pg_catalog.count(*) FROM (SELECT FROM queue.queues WHERE $3 IS NULL LIMIT 200) AS q", \
-		PARAM(INT4_ARRAY) PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY) PARAM(INT4), \
-		COL(queue, TEXT) COL(next, INT4) COL(queues, INT8)) \
+	/* $3: these queues only, and those of $5 */ \
+	CALL(ORPHANS, "SELECT queue, next, met FROM queue._orphans_step($1, $2, $3, $4, 200, $5)", \
+		PARAM(INT4_ARRAY) PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY) PARAM(INT4) PARAM(TEXT_ARRAY), \
+		COL(queue, TEXT) COL(next, INT4) COL(met, INT4)) \
 	/* what the proxy does by itself: for so many rows, so many milliseconds */ \
 	CALL(MAINTAIN, \
 		"SELECT m.deleted, m.next, m.denied, (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r " \

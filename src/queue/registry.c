@@ -203,46 +203,58 @@ struct scan {
 	struct qdb *db;
 	struct agent *role;
 	uint64_t number;
-	bool only_new; /* queues that the role has not used before */
+	bool only_new; /* queues that the role has not used before, and what was left */
 	int32_t next;  /* where to go on; 0: it has come to the end */
 	struct task *task;
-	bool again;         /* something is left */
+	bool torn;
 	struct names names; /* of queues */
 };
 
-/* Body of DataRow: the queue's name, or NULL; where to go on; and in the last one how many queues there are. */
+/* Body of DataRow: the queue's name, and 0 if it is left; the last one: where to go on, and how many tables it has met. */
 static void scan_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct scan *s = arg;
 	struct wire_col col[3];
-	int64_t met, next;
+	int64_t met, next = -1;
 
-	if (!wire_row_read(body, len, col, 3))
-		s->again = true;
-	else if (wire_col_number(&col[2], &met) && met >= 0)
+	if (!wire_row_read(body, len, col, 3) ||
+		(col[1].len >= 0 && (!wire_col_number(&col[1], &next) || next < -INT32_MAX ||
+					    next > INT32_MAX)) ||
+		col[0].len > QSTMT_QUEUE_MAX) {
+		s->torn = true;
+		return;
+	}
+	if (wire_col_number(&col[2], &met) && met >= 0)
 		task_met(s->task, (size_t)met);
-	else if (wire_col_number(&col[1], &next) && next > 0 && next <= INT32_MAX)
-		s->next = (int32_t)next;
-	else if (col[0].len > 0 && col[0].len <= QSTMT_QUEUE_MAX)
-		names_add_bytes(&s->names, col[0].data, (size_t)col[0].len);
+	if (col[0].len < 0)
+		s->next = col[1].len >= 0 ? (int32_t)next : 0;
 	else
-		s->again = true;
+		names_add_bytes(next == 0 ? &s->role->scan_left : &s->names, col[0].data,
+			(size_t)col[0].len);
 }
 
 static void scan(struct qdb *db, struct agent *role, struct pool *pool);
 
-/* A look has come to its end, or failed. */
+/* A look has come to its end, or failed. What it has left is looked at again, and nothing else. One into all queues goes on
+ * where it has failed. */
 static void scan_ended(struct scan *s, bool failed)
 {
 	struct agent *r = s->role;
-	bool at_all = !failed && !r->scan_again;
+	bool forgets = names_failed(&r->scan_left);
 
-	agent_looked(r, at_all);
-	if (at_all && !s->only_new)
+	failed |= forgets;
+	agent_looked(r, !failed);
+	if (!failed) {
+		names_free(&r->left);
+		r->left = names_take(&r->scan_left);
+	}
+	if (!failed && !s->only_new)
 		r->scanned = s->number;
-	r->scan_after = 0;
-	r->scan_again = false;
-	if (!at_all || r->n_new > 0)
+	if (forgets || s->only_new) {
+		names_free(&r->scan_left);
+		r->scan_after = 0;
+	}
+	if (failed || r->n_new > 0 || !names_none(&r->left))
 		r->again_at = loop_now() + SCAN_AGAIN;
 }
 
@@ -250,15 +262,15 @@ static void scan_done(void *arg, const struct pg_error *err)
 {
 	struct scan *s = arg;
 	struct pool *pool = pooler_find_pool(s->db->name, s->role->user);
+	bool failed = err != NULL || s->torn;
 
 	s->role->scanning = false;
-	s->role->scan_again |= s->again;
-	if (err == NULL && s->next > 0 && pool != NULL) {
+	if (!failed)
 		s->role->scan_after = s->next;
+	if (!failed && s->next != 0 && pool != NULL)
 		scan(s->db, s->role, pool);
-	} else {
-		scan_ended(s, err != NULL || s->next > 0);
-	}
+	else
+		scan_ended(s, failed || s->next != 0);
 	if (err != NULL)
 		log_warning("%s: jobs of proxies that are gone cannot be given back: %s",
 			s->db->name, err->message);
@@ -286,7 +298,19 @@ static void put_ids(struct buf *b, const struct registry *g)
 	array_end(b, start, n);
 }
 
-/* For a proxy that is gone each queue is looked into; for one that is new to the role, that queue. */
+static void put_left(struct buf *b, const struct agent *role)
+{
+	size_t start = array_begin(b, OID_TEXT, false);
+	int n = 0;
+
+	NAMES_FOREACH (queue, &role->left) {
+		array_put_text(b, queue);
+		n++;
+	}
+	array_end(b, start, n);
+}
+
+/* For a proxy that is gone each queue is looked into; for one that is new to the role, that queue; and those that were left. */
 static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 {
 	static const struct task_ops ops = {.row = scan_row, .done = scan_done};
@@ -294,9 +318,9 @@ static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 	bool begins = role->scan_after == 0;
 	bool only_new = role->scanned == (begins ? db->registry->scans : role->scan);
 	uint8_t after[4];
-	struct buf ids = BUF_INIT, used = BUF_INIT, fresh = BUF_INIT;
-	struct bind_param params[4] = {{.format = 1}, {.format = 1}, {.len = -1, .format = 1},
-		{.data = after, .len = 4, .format = 1}};
+	struct buf ids = BUF_INIT, used = BUF_INIT, fresh = BUF_INIT, left = BUF_INIT;
+	struct bind_param params[5] = {{.format = 1}, {.format = 1}, {.len = -1, .format = 1},
+		{.data = after, .len = 4, .format = 1}, {.format = 1}};
 	struct task_spec spec = call_task(CALL_ORPHANS, params, &ops, s);
 
 	spec.time = TASK_SLOW;
@@ -311,6 +335,9 @@ static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 		agent_asked(role);
 	}
 	build_store_i32(after, role->scan_after);
+	put_left(&left, role);
+	params[4].data = left.data;
+	params[4].len = (int32_t)left.len;
 	if (only_new) {
 		agent_put_asked(&fresh, role);
 		params[2].data = fresh.data;
@@ -322,12 +349,14 @@ static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 		s->number = role->scan;
 		s->only_new = only_new;
 	}
-	if (s != NULL && !buf_failed(&ids) && !buf_failed(&used) && !buf_failed(&fresh))
+	if (s != NULL && !buf_failed(&ids) && !buf_failed(&used) && !buf_failed(&fresh) &&
+		!buf_failed(&left))
 		s->task = task_submit(pool, &spec);
 	if (s != NULL && s->task != NULL) {
 		role->scanning = true;
 	} else { /* no memory: another time, from the beginning */
 		agent_looked(role, false);
+		names_free(&role->scan_left);
 		role->scan_after = 0;
 		role->again_at = loop_now() + SCAN_AGAIN;
 		mem_free(s);
@@ -335,6 +364,7 @@ static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 	buf_free(&ids);
 	buf_free(&used);
 	buf_free(&fresh);
+	buf_free(&left);
 }
 
 /* The clients of each role that has not looked since the last scan was ordered: through one of
@@ -353,7 +383,7 @@ static void scan_all(struct qdb *db)
 		r = agent_get(db, pool_user(pool));
 		if (r == NULL || r->scanning || loop_now() < r->again_at)
 			continue;
-		if (r->scanned == g->scans && r->n_new == 0)
+		if (r->scanned == g->scans && r->n_new == 0 && names_none(&r->left))
 			t->scans = g->scans;
 		else
 			scan(db, r, pool);

@@ -146,7 +146,7 @@ def test_orphans_in_steps(db):
         db.create(name)
         db.push(name, "1")
         take_as(db, 77, name)
-    step = "SELECT queue, next FROM queue._orphans_step('{}', '{b}', %s, %s, %s)"
+    step = "SELECT queue, next FROM queue._orphans_step('{}', '{b}', %s, %s, %s) WHERE queue IS NOT NULL OR next IS NOT NULL"
     db.rows("SELECT queue.grant('b', '{take}', '{bob}')")
     assert db.rows(step, ["b"], 0, 10000) == []     # his own: with the others
     assert [tuple(r) for r in db.connect("bob").rows(step, ["a", "b"], 0, 10000)] == [("b", None)]
@@ -204,6 +204,51 @@ def test_orphans_that_somebody_has_locked(q):
         assert orphans(q) == ["q", None]
     assert orphans(q) == []
     assert q.job("q", 1) is None and q.job("q", 2)["state"] == "ready"
+
+
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])
+def test_orphans_beside_a_queue_that_is_locked(q, mode):
+    """Whole, as by VACUUM FULL or an ALTER that waits, or against changes: it holds up no other queue, and has its turn later."""
+    for name in ("r", "s"):
+        q.create(name)
+    for name in ("q", "r", "s"):
+        q.push(name, "1")
+        take_as(q, 1, name)
+    other = q.connect()
+    with other.conn.transaction():
+        other.rows("LOCK TABLE queue.q_r IN %s MODE" % mode)
+        assert orphans(q) == ["q", None, "s"]
+        assert orphans(q) == [None]
+    assert orphans(q) == ["r"]
+    assert orphans(q) == []
+
+
+def test_orphans_beside_a_queue_that_is_dropped(q):
+    for name in ("r", "s"):
+        q.create(name)
+    for name in ("q", "r", "s"):
+        q.push(name, "1")
+        take_as(q, 1, name)
+    other, looks = q.connect(), q.connect()
+    other.rows("BEGIN")
+    other.rows("SELECT queue.drop('r')")
+    assert orphans(looks) == ["q", None, "s"]
+    other.rows("COMMIT")
+    assert orphans(looks) == []
+
+
+def test_orphans_of_a_queue_whose_trigger_refuses(q):
+    """Its error is told, and holds up no other queue."""
+    q.create("r")
+    for name in "qr":
+        q.push(name, "1")
+        take_as(q, 1, name)
+    q.rows("CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not that''; END'")
+    q.rows("CREATE TRIGGER mine BEFORE UPDATE ON queue.q_q FOR EACH ROW EXECUTE FUNCTION fail()")
+    assert orphans(q) == [None, "r"]
+    assert any("not that" in n for n in q.notices)
+    q.rows("DROP TRIGGER mine ON queue.q_q")
+    assert orphans(q) == ["q"]
 
 
 def test_orphans_of_queues_that_are_not_mine(q):

@@ -201,6 +201,18 @@ def test_single_proxy_comes_back(qbouncer, db):
         assert peek(v)[0]["error"] == "worker disconnected"
 
 
+def record_steps(direct, ms="$5"):
+    """Gives a function that gives the looks for leases of proxies that are gone: these, after, rest."""
+    direct.execute("""
+        CREATE TABLE public.steps (nth serial, these text[], after int4, rest text[]);
+        GRANT ALL ON public.steps, public.steps_nth_seq TO PUBLIC;
+        ALTER FUNCTION queue._orphans_step RENAME TO _orphans_of_step;
+        CREATE FUNCTION queue._orphans_step(here int4[], used text[], these text[], after int4, ms int4, rest text[])
+        RETURNS TABLE (queue text, next int4, met int4) LANGUAGE sql AS 'INSERT INTO public.steps (these, after, rest) VALUES ($3, $4, $6);
+            SELECT * FROM queue._orphans_of_step($1, $2, $3, $4, %s, $6)'""" % ms)
+    return lambda: [tuple(r) for r in direct.execute("SELECT these, after, rest FROM public.steps ORDER BY nth").fetchall()]
+
+
 def test_a_look_in_steps(qbouncer, db, direct):
     """With thousands of queues a look for leases of proxies that are gone takes seconds: it is made in steps. For a queue that a
     role has not used before it is made in no other one."""
@@ -216,26 +228,66 @@ def test_a_look_in_steps(qbouncer, db, direct):
     take(w)
     proxy.kill()
     w.close()
-    direct.execute("""
-        CREATE TABLE public.steps (nth serial, these text[], after int4);
-        GRANT ALL ON public.steps, public.steps_nth_seq TO PUBLIC;
-        ALTER FUNCTION queue._orphans_step RENAME TO _orphans_of_step;
-        CREATE FUNCTION queue._orphans_step(here int4[], used text[], these text[], after int4, ms int4)
-        RETURNS TABLE (queue text, next int4) LANGUAGE sql AS 'INSERT INTO public.steps (these, after) VALUES ($3, $4);
-            SELECT * FROM queue._orphans_of_step($1, $2, $3, $4, -1)'""")
+    steps = record_steps(direct, -1)
     again = qbouncer(queue_orphan_grace="1s", queue_heartbeat="20ms", queue_rescan="1h")
     with again.wire(db) as v:
         assert take(v, "QUEUE TAKE mail WAIT '60s'")["attempt"] in ("1", "2")
         assert take(v, "QUEUE TAKE mail WAIT '60s'")["attempt"] in ("1", "2")
-
-        def steps():
-            return [tuple(r) for r in direct.execute("SELECT these, after FROM public.steps ORDER BY nth").fetchall()]
-        wait_for(lambda: (["mail"], 0) in steps() or (None, 3) in steps(), "the steps")
-        looks = [after for these, after in steps() if these is None]
-        assert looks[:4] == [0, 1, 2, 3]
+        wait_for(lambda: any(step[:2] == (None, 3) for step in steps()), "the steps")
+        looks = [after for these, after, _ in steps() if these is None]
+        assert looks[0] == 0 and [after for after in looks if after > 0] == [1, 2, 3]   # negative: those that had rows, before
         take(v, "QUEUE TAKE b")
-        wait_for(lambda: any(these == ["b"] for these, _ in steps()), "a look into the new one")
-        assert [after for these, after in steps() if these is None] == looks
+        wait_for(lambda: any(these == ["b"] for these, _, _ in steps()), "a look into the new one")
+        assert [after for these, after, _ in steps() if these is None] == looks
+
+
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])
+def test_a_look_beside_a_queue_that_is_locked(qbouncer, db, direct, cluster, mode):
+    """Others have theirs back, and it has its own when it is free; nothing but that is looked at again."""
+    one, other = two(qbouncer, queue_orphan_grace="1s")
+    with other.wire(db) as v, one.wire(db) as w, psycopg.connect(cluster.dsn(db)) as conn:
+        for name in ("a", "b", "mail"):
+            tag(v, "QUEUE CREATE %s" % name)
+            tag(v, "QUEUE PUSH %s '1'" % name)
+        assert [take(w, "QUEUE TAKE %s" % name)["attempt"] for name in ("a", "b", "mail")] == ["1"] * 3
+        wait_for(lambda: None not in [n for name in ("a", "b", "mail") for n in owner(v, name)], "the number of the proxy")
+        v.query("QUEUE TAKE mail WAIT '60s'")
+        parked(v)
+        steps = record_steps(direct)
+        conn.execute("LOCK TABLE queue.q_b IN %s MODE" % mode)
+        one.kill()
+        assert woken(v)["attempt"] == "2"
+        assert wait_for(lambda: v.rows("QUEUE TAKE a"), "the one in front of it")[0]["attempt"] == "2"
+        wait_for(lambda: sum(rest == ["b"] and these is not None for these, _, rest in steps()) > 1, "looks at what is left")
+        conn.rollback()
+        assert wait_for(lambda: v.rows("QUEUE TAKE b"), "the one that was locked")[0]["attempt"] == "2"
+        assert sum(these is None for these, _, _ in steps()) <= 3   # and no more, however long it is locked
+
+
+def test_a_look_goes_on_where_it_has_failed(qbouncer, db, direct):
+    """Its session was ended: what it has been to is not looked at again."""
+    one, other = two(qbouncer, queue_orphan_grace="1s")
+    with other.wire(db) as v, one.wire(db) as w:
+        for name in ("a", "b", "mail"):
+            tag(v, "QUEUE CREATE %s" % name)
+            tag(v, "QUEUE PUSH %s '1'" % name)
+            assert take(w, "QUEUE TAKE %s" % name)["attempt"] == "1"
+        wait_for(lambda: None not in [n for name in ("a", "b", "mail") for n in owner(v, name)], "the number of the proxy")
+        steps = record_steps(direct, -1)
+        # where it has been told of once, a sequence is not rolled back
+        direct.execute("""
+            CREATE SEQUENCE public.fails;
+            GRANT ALL ON public.fails TO PUBLIC;
+            CREATE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                IF nextval('public.fails') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+                RETURN NEW; END $$;
+            CREATE TRIGGER fails BEFORE UPDATE ON queue.q_b FOR EACH ROW EXECUTE FUNCTION public.fail()""")
+        v.query("QUEUE TAKE b WAIT '60s'")
+        one.kill()
+        assert woken(v)["attempt"] == "2"
+        assert wait_for(lambda: v.rows("QUEUE TAKE mail"), "the one behind it")[0]["attempt"] == "2"
+        wait_for(lambda: any(step[:2] == (None, 2) for step in steps()), "the end of the look")
+        assert [after for these, after, _ in steps() if these is None].count(0) <= 2
 
 
 def test_goodbye_and_then_the_proxy(qbouncer, db):
