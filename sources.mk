@@ -267,6 +267,8 @@ libqb_pooler_a_SOURCES = \
 libqb_queue_a_SOURCES = \
 	src/queue/agent.c \
 	src/queue/agent.h \
+	src/queue/asleep.c \
+	src/queue/asleep.h \
 	src/queue/attend.c \
 	src/queue/attend.h \
 	src/queue/await.c \
@@ -332,6 +334,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/merge_send.c \
 	src/queue/merge_spec.c \
 	src/queue/name.c \
+	src/queue/outbox.c \
+	src/queue/outbox.h \
 	src/queue/own_sql.c \
 	src/queue/own_sql.h \
 	src/queue/park.c \
@@ -567,6 +571,7 @@ qb_doc = \
 	doc/decisions/046-payloads-as-text.md \
 	doc/decisions/047-answers-together.md \
 	doc/decisions/048-queue-per-tenant.md \
+	doc/decisions/049-asleep.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
@@ -625,6 +630,7 @@ qb_unit_tests = \
 	test/unit/test_mem \
 	test/unit/test_msg \
 	test/unit/test_names \
+	test/unit/test_outbox \
 	test/unit/test_own_sql \
 	test/unit/test_params \
 	test/unit/test_parse \
@@ -801,6 +807,10 @@ test_unit_test_msg_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_names_SOURCES = test/unit/test_names.c
 test_unit_test_names_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_names_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_outbox_SOURCES = test/unit/test_outbox.c
+test_unit_test_outbox_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_outbox_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_own_sql_SOURCES = test/unit/test_own_sql.c
 test_unit_test_own_sql_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -1151,6 +1161,7 @@ qb_dialogues = \
 	test/scenario/take/answers_max_unstopped.dlg \
 	test/scenario/take/answers_max_where.dlg \
 	test/scenario/take/asked_when_gone.dlg \
+	test/scenario/take/asleep.dlg \
 	test/scenario/take/cancelled_then_job.dlg \
 	test/scenario/take/database_down_first.dlg \
 	test/scenario/take/database_down_while_waiting.dlg \

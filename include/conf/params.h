@@ -189,6 +189,8 @@ PARAM_TIME(queue_hold_lease, "60s", 1 * USEC_SEC, 24 * 3600 * USEC_SEC, PARAM_RE
 	"Lease of jobs that are taken with HOLD; it is renewed when half of it is over.")
 PARAM_TIME(queue_orphan_grace, "3s", 100 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long another proxy must be gone before the jobs that it held are given back.")
+PARAM_TIME(queue_sleep_after, "1min", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"Where nobody has taken or waited for jobs for this long, other proxies of the database are told that they need not notify this one of what they push, until somebody takes again; 0 never.")
 PARAM_TIME(queue_heartbeat, "10s", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How often a waiting client gets a sign of life, so that no time limit of a driver or a middle box ends its wait; 0 never.")
 PARAM_TIME(queue_safety_poll, "1s", 10 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,

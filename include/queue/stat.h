@@ -13,6 +13,8 @@
 struct queue_stat_queue {
 	const char *database, *queue;
 	const char *system; /* state of the LISTEN session: "up", "connecting", "down: why", "off" */
+	const char *others; /* proxies of the database: "none", "asleep", "awake", "unknown" */
+	bool asleep;        /* they need not tell us */
 	unsigned waiters;
 	unsigned fetching;   /* of them, asking the database now */
 	int64_t next_due_us; /* from now; -1: nothing known to become due */

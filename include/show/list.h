@@ -134,11 +134,12 @@ SHOW(TOTALS, totals, WHO_STATS, "SHOW STATS over all databases, a row for each f
 SHOW_EACH(MEM, struct slab_stat, slab_each, WHO_STATS, "Memory of the objects that are kept in slabs.",
 	COL(TEXT, name, st->name) COL(INT4, size, st->size) COL(INT4, used, st->used) COL(INT4, free, st->free)
 	COL(INT4, memtotal, st->total))
-SHOW_EACH(QUEUES, struct queue_stat_queue, queue_stat_each_queue, WHO_STATS, "Each queue that was used through this proxy, and the notification session of its database.",
+SHOW_EACH(QUEUES, struct queue_stat_queue, queue_stat_each_queue, WHO_STATS, "Each queue that was used through this proxy, and the notification session of its database. others: proxies there, but for processes of this program: none, asleep (none of them needs to be told what is pushed here), awake, unknown. asleep: 1: this one need not be told.",
 	COL(TEXT, database, st->database) COL(TEXT, queue, st->queue) COL(INT4, waiters, st->waiters)
 	COL(INT4, probing, st->fetching) COL(INT8, next_due_us, put_unless_negative(st->next_due_us))
 	COL(INT8, wakes, st->wakes) COL(INT8, probes, st->fetches) COL(INT8, handed, st->handed)
-	COL(INT8, served, st->served) COL(TEXT, system, st->system) COL(INT8, failed, st->failed))
+	COL(INT8, served, st->served) COL(TEXT, system, st->system) COL(INT8, failed, st->failed)
+	COL(TEXT, others, st->others) COL(INT4, asleep, st->asleep))
 SHOW_EACH(WAITERS, struct queue_stat_waiter, queue_stat_each_waiter, WHO_STATS, "Each client that waits for a job. kind: client, or worker: the proxy itself, whose id is 0.",
 	COL(INT8, id, st->client_id) COL(TEXT, database, st->database) COL(TEXT, user, st->user)
 	COL(TEXT, queues, st->queues) COL(TEXT, state, st->state) COL(INT4, limit, st->limit)

@@ -401,6 +401,18 @@ void head_suspect_all(struct qdb *db)
 		l->suspect = true;
 }
 
+void heads_to_ground(struct qdb *db)
+{
+	struct head *l, *tmp;
+
+	CHECK_QDB(db);
+	HASH_ITER (hh, db->heads, l, tmp) {
+		lower(l, (struct head_mark){0});
+		l->suspect = true;
+		l->event_at = 0;
+	}
+}
+
 usec_t head_look_at(struct qdb *db, const char *queue)
 {
 	const struct head *l = head_find(db, queue);

@@ -42,6 +42,8 @@ void head_event(struct qdb *db, const char *queue);
 /* To the ground: of one queue with the next take, of all not more often than can be afforded. */
 void head_suspect(struct qdb *db, const char *queue);
 void head_suspect_all(struct qdb *db);
+/* Nobody has told us for a while: all of them, at once. */
+void heads_to_ground(struct qdb *db);
 /* When the next take may begin at the front that somebody waits for; USEC_NEVER: nobody does. */
 usec_t head_look_at(struct qdb *db, const char *queue);
 void heads_free(struct qdb *db);

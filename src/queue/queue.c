@@ -518,6 +518,7 @@ bool queue_start(void)
 	pooler_on_shutdown(ends_soon);
 	pooler_on_moved(moved);
 	registry_start();
+	asleep_start();
 	held_start();
 	return wakes_start() && merge_start() && back_start() && park_start() && waitq_start() &&
 	       await_start() && stream_start() && hold_start() && gauge_start() &&

@@ -32,6 +32,7 @@
 #include "pool/task.h"
 #include "qlang/parse.h"
 #include "qlang/rewrite.h"
+#include "asleep.h"
 #include "maintain.h"
 #include "taker.h"
 
@@ -87,6 +88,7 @@ struct qdb {
 	struct any_news prepared; /* here prepared transactions were committed ... */
 	struct any_news heard;    /* ... and elsewhere, as others say: all who wait look */
 	struct registry *registry; /* the proxies of this database */
+	struct asleep asleep;   /* need they tell us? */
 	uint64_t fetches, served;
 	uint64_t wakes; /* counts what was announced, of any queue */
 	struct hist delivery; /* from the news of a job to its delivery to one who waited */

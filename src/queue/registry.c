@@ -15,6 +15,7 @@
 #include "wire/array.h"
 #include "wire/row.h"
 #include "agent.h"
+#include "asleep.h"
 #include "back.h"
 #include "queue_call.h"
 #include "jobs.h"
@@ -75,8 +76,8 @@ struct registry {
 	bool locked;    /* our number is; as the answer says */
 	bool counts;    /* our lock does, as it was when we looked last */
 	bool told;      /* that it does not */
-	unsigned rows,
-		others; /* of the look under way; other proxies among them, but for siblings */
+	/* of the look under way; other proxies among them, but for siblings; of these, who do not sleep */
+	unsigned rows, others, awake;
 	int32_t siblings[TEAM_MAX + 1];
 };
 
@@ -567,20 +568,28 @@ static usec_t hello_due(const struct registry *g)
 			     : USEC_NEVER;
 }
 
-/* Another proxy has come: who is it? The look under way may have begun before that. */
-static void hello(struct qdb *db)
+/* Who is there, and awake? The look under way may have begun before that was said. */
+static void look_soon(struct qdb *db)
 {
 	struct registry *g = db->registry;
 	usec_t due;
 
 	if (g == NULL)
 		return;
-	if (g->announced++ == 0)
-		g->announced_at = loop_now();
 	g->hellos++;
 	due = hello_due(g);
 	g->next_at = due < g->next_at ? due : g->next_at;
 	system_work(db);
+}
+
+/* Another proxy has come. */
+static void hello(struct qdb *db)
+{
+	struct registry *g = db->registry;
+
+	if (g != NULL && g->announced++ == 0)
+		g->announced_at = loop_now();
+	look_soon(db);
 }
 
 static void hello_answered(struct registry *g)
@@ -599,18 +608,21 @@ static usec_t step_due(const struct qdb *db)
 }
 
 static const char look_sql[] =
-	"WITH held AS MATERIALIZED (SELECT l.objid, l.pid, a.usesysid AS role FROM pg_catalog.pg_locks AS l "
+	"WITH held AS MATERIALIZED (SELECT l.objid, l.pid, a.usesysid AS role, "
+	"pg_catalog.bool_or(l.classid = " ASLEEP_CLASS ") AS asleep FROM pg_catalog.pg_locks AS l "
 	"JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid WHERE l.locktype = 'advisory' AND l.granted "
 	"AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) "
-	"AND l.classid = " LOCK_CLASS " AND l.objsubid = 2), "
+	"AND l.classid IN (" LOCK_CLASS ", " ASLEEP_CLASS ") AND l.objsubid = 2 "
+	"GROUP BY 1, 2, 3 HAVING pg_catalog.bool_or(l.classid = " LOCK_CLASS ")), "
 	"rightful AS MATERIALIZED (SELECT r.role FROM (SELECT DISTINCT role FROM held) AS r "
 	"WHERE pg_catalog.has_table_privilege(r.role, pg_catalog.to_regclass('queue.queues'), 'INSERT') "
 	"OR pg_catalog.has_table_privilege(r.role, pg_catalog.to_regclass('queue.proxies'), 'INSERT') "
 	"OR EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.relnamespace = pg_catalog.to_regnamespace('queue') "
 	"AND c.relkind = 'r' AND pg_catalog.left(c.relname, 2) = 'q_' "
 	"AND pg_catalog.has_table_privilege(r.role, c.oid, 'UPDATE'))) "
-	"SELECT h.objid AS proxy, h.role, pg_catalog.bool_or(h.pid = pg_catalog.pg_backend_pid()) AS own "
-	"FROM held AS h JOIN rightful AS r ON r.role = h.role GROUP BY 1, 2 ORDER BY 3 DESC LIMIT " OTHERS_MAX;
+	"SELECT h.objid AS proxy, h.role, pg_catalog.bool_or(h.pid = pg_catalog.pg_backend_pid()) AS own, "
+	"pg_catalog.bool_and(h.asleep) AS asleep "
+	"FROM held AS h JOIN rightful AS r ON r.role = h.role GROUP BY 1, 2 ORDER BY 3 DESC, 4 LIMIT " OTHERS_MAX;
 
 /* A shared lock that is not to be had: somebody has locked our number alone. The empty notification
  * tells others that we are there. */
@@ -618,7 +630,7 @@ static bool step(struct qdb *db, struct buf *sql)
 {
 	struct registry *g = db->registry;
 
-	g->rows = g->others = 0;
+	g->rows = g->others = g->awake = 0;
 	g->locked = g->counts = false;
 	if (g->step == STEP_LOOK) {
 		hello_answered(g);
@@ -637,6 +649,7 @@ static void step_row(struct qdb *db, const char *const *cols, int n)
 {
 	struct registry *g = db->registry;
 	int64_t id, role;
+	bool other;
 
 	if (g->step == STEP_LOCK) {
 		g->locked = cols[0] != NULL && cols[0][0] == 't';
@@ -644,13 +657,15 @@ static void step_row(struct qdb *db, const char *const *cols, int n)
 	}
 	if (g->rows++ == 0)
 		begin_look(db);
-	if (n != 3 || cols[0] == NULL || cols[1] == NULL || cols[2] == NULL ||
+	if (n != 4 || cols[0] == NULL || cols[1] == NULL || cols[2] == NULL || cols[3] == NULL ||
 		!util_parse_i64(cols[0], strlen(cols[0]), &id) ||
 		!util_parse_i64(cols[1], strlen(cols[1]), &role) || id <= 0 || id > INT32_MAX)
 		return;
 	if (id == registry_number(db) && cols[2][0] == 't')
 		g->counts = true;
-	g->others += id != registry_number(db) && !is_sibling(g, (int32_t)id);
+	other = id != registry_number(db) && !is_sibling(g, (int32_t)id);
+	g->others += other;
+	g->awake += other && cols[3][0] != 't';
 	see(db, (int32_t)id, (uint32_t)role);
 }
 
@@ -672,6 +687,14 @@ static void lock_tried(struct qdb *db, bool failed)
 		db->name);
 }
 
+/* Who has said meanwhile that he is to be told was perhaps not seen yet. */
+static enum system_others others_seen(const struct registry *g)
+{
+	if (g->awake > 0 || g->hellos > 0)
+		return OTHERS_AWAKE;
+	return g->others > 0 ? OTHERS_ASLEEP : OTHERS_NONE;
+}
+
 /* Leases get our number as long as others see that it is ours. */
 static void looked(struct qdb *db)
 {
@@ -691,7 +714,7 @@ static void looked(struct qdb *db)
 			"GRANT INSERT ON queue.proxies TO %s",
 			db->name, role, role);
 	g->told = !g->counts && role != NULL;
-	system_looked(db, g->others > 0, g->counts);
+	system_looked(db, others_seen(g), g->counts);
 	end_look(db);
 }
 
@@ -714,7 +737,7 @@ static void step_ended(struct qdb *db, bool failed)
 void registry_start(void)
 {
 	static const struct system_listener listener = {
-		.up = session_up, .down = lock_is_lost, .hello = hello};
+		.up = session_up, .down = lock_is_lost, .hello = hello, .awake = look_soon};
 	static const struct system_chore chore = {
 		.due = step_due, .step = step, .row = step_row, .ended = step_ended};
 

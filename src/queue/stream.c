@@ -54,6 +54,7 @@ MUST_CHECK static bool submit_where(struct reader *w, const struct task_ops *ops
 
 static void reader_free(struct reader *w)
 {
+	taking_ended(w->db);
 	take_args_free(&w->args);
 	delivery_free(&w->got);
 	bound_end(&w->bound);
@@ -757,6 +758,7 @@ struct reader *stream_reader(
 	}
 	w->taker = &qc->taker;
 	w->db = qc->taker.db;
+	taking_begins(w->db);
 	w->pool = qc->taker.pool;
 	w->args.since = deferred_since(qc, q);
 	if (reader_read(w, x, q, names, &x->err))

@@ -18,6 +18,7 @@
 #include "net/tls.h"
 #include "agent.h"
 #include "guard.h"
+#include "outbox.h"
 #include "queue_int.h"
 #include "system.h"
 
@@ -27,7 +28,8 @@
 #define PEEK_AGAIN    (10 * USEC_MSEC) /* at a message of the login that came in part */
 #define LOOK_SUPER    (60 * USEC_SEC)  /* is that role still a superuser? */
 #define ANSWER_LIMIT  (10 * USEC_SEC)
-#define PENDING_MAX   10000 /* queues; the others' periodic look finds the rest */
+#define TELL_MAX      10000 /* queues */
+#define KEEP_MAX      1000  /* the same, while nobody needs to hear it */
 
 #define COLUMNS_MAX   24 /* of a chore's rows */
 
@@ -36,21 +38,6 @@ enum system_state { SYSTEM_RESTS, SYSTEM_DOWN, SYSTEM_CONNECTING, SYSTEM_LISTENI
 /* What is under way. */
 enum query { QUERY_NONE, QUERY_LISTEN, QUERY_NOTIFY, QUERY_CHORE };
 
-/* Other proxies that have a session, too: since it is up. */
-enum others { OTHERS_UNKNOWN, OTHERS_NONE, OTHERS_SOME };
-
-struct pending {
-	UT_hash_handle hh;
-	char queue[SYSTEM_EVENT_MAX + 1];
-};
-
-/* What other proxies are to be told of. */
-struct outbox {
-	struct pending *queues;
-	unsigned n;
-	bool any; /* and there may be something in any */
-};
-
 struct system {
 	struct qdb *db;
 	enum system_state state;
@@ -58,7 +45,7 @@ struct system {
 	struct loop_watch *watch;
 	struct loop_tick *tick;
 	struct outbox outbox;
-	enum others others;
+	enum system_others others;
 	enum query query;
 	const struct system_chore *chore; /* whose step it is */
 	bool refused;                     /* a statement of the query under way failed */
@@ -80,6 +67,7 @@ struct system {
 /* Of whichever queue: longer than the name of one. */
 #define ANY_QUEUE "of any queue: a prepared transaction was committed"
 _Static_assert(sizeof(ANY_QUEUE) > QSTMT_QUEUE_MAX + 1, "it is no name");
+_Static_assert(sizeof(SYSTEM_AWAKE) > QSTMT_QUEUE_MAX + 1, "it is no name");
 
 static struct {
 	const struct system_listener *listeners[8];
@@ -133,29 +121,17 @@ static void send_sql(struct system *s, enum query query, const char *sql)
 		disconnect(s, "out of memory");
 }
 
-static void outbox_clear(struct outbox *o)
-{
-	struct pending *p, *tmp;
-
-	HASH_ITER (hh, o->queues, p, tmp) {
-		HASH_DEL(o->queues, p);
-		mem_free(p);
-	}
-	o->n = 0;
-	o->any = false;
-}
-
-/* One statement for all that came together meanwhile. */
+/* One statement for all that came together meanwhile, or was kept. */
 static void send_notifications(struct system *s)
 {
-	struct pending *p, *tmp;
+	struct outbox_entry *e, *tmp;
 	struct buf sql = BUF_INIT;
 
-	if (s->state != SYSTEM_UP || s->query != QUERY_NONE || s->others == OTHERS_UNKNOWN ||
-		(s->outbox.queues == NULL && !s->outbox.any))
+	if (s->state != SYSTEM_UP || s->query != QUERY_NONE || outbox_is_empty(&s->outbox) ||
+		s->others < (s->outbox.urgent ? OTHERS_ASLEEP : OTHERS_AWAKE))
 		return;
-	HASH_ITER (hh, s->outbox.queues, p, tmp) {
-		char *literal = PQescapeLiteral(s->pg, p->queue, strlen(p->queue));
+	HASH_ITER (hh, s->outbox.queues, e, tmp) {
+		char *literal = PQescapeLiteral(s->pg, e->queue, strlen(e->queue));
 
 		if (literal != NULL)
 			buf_printf(&sql, "%s pg_catalog.pg_notify('" SYSTEM_CHANNEL "', %s)",
@@ -269,6 +245,13 @@ static void take_result(struct system *s, const PGresult *res)
 		take_rows(s, res);
 }
 
+/* Another one that needs to be told from now on, it says: what was kept is sent when the session is free. */
+static void has_come(struct system *s)
+{
+	if (s->others != OTHERS_UNKNOWN)
+		s->others = OTHERS_AWAKE;
+}
+
 static void take_notifications(struct system *s)
 {
 	PGnotify *n;
@@ -277,9 +260,11 @@ static void take_notifications(struct system *s)
 		if (n->be_pid == PQbackendPID(s->pg)) {
 			/* our own: the wait queues here know already */
 		} else if (n->extra[0] == '\0') {
-			if (s->others == OTHERS_NONE)
-				s->others = OTHERS_SOME;
+			has_come(s);
 			TELL(hello, s->db); /* who is it? */
+		} else if (strcmp(n->extra, SYSTEM_AWAKE) == 0) {
+			has_come(s);
+			TELL(awake, s->db);
 		} else if (strcmp(n->extra, ANY_QUEUE) == 0) {
 			TELL(event_of_any, s->db);
 		} else {
@@ -312,6 +297,8 @@ static void read_session(struct system *s)
 	take_notifications(s); /* those that came with a result */
 	if (PQstatus(s->pg) == CONNECTION_BAD)
 		disconnect(s, PQerrorMessage(s->pg));
+	else
+		send_notifications(s);
 }
 
 /* --- whose it is --- */
@@ -851,6 +838,11 @@ bool system_is_up(const struct qdb *db)
 	return db->system != NULL && db->system->state == SYSTEM_UP;
 }
 
+enum system_others system_others(const struct qdb *db)
+{
+	return system_is_up(db) ? db->system->others : OTHERS_UNKNOWN;
+}
+
 bool system_is_named(const struct qdb *db)
 {
 	return system_is_up(db) && db->system->named;
@@ -861,17 +853,15 @@ const char *system_role(const struct qdb *db)
 	return db->system != NULL && db->system->named ? db->system->user : NULL;
 }
 
-void system_looked(struct qdb *db, bool others, bool counts)
+void system_looked(struct qdb *db, enum system_others others, bool counts)
 {
 	struct system *s = db->system;
 
 	CHECK_QDB(db);
 	if (s->others == OTHERS_UNKNOWN)
 		log_info("%s: system session is up (role %s)", db->name, s->user);
-	s->others = others ? OTHERS_SOME : OTHERS_NONE;
+	s->others = others;
 	s->counts = counts;
-	if (!others)
-		outbox_clear(&s->outbox);
 	if (counts)
 		remember(s, SESSION_UNTRIED, 0);
 }
@@ -919,30 +909,30 @@ void system_notify_any(struct qdb *db)
 	struct system *s = db->system;
 
 	CHECK_QDB(db);
-	if (s == NULL || s->others == OTHERS_NONE)
+	if (s == NULL)
 		return;
 	s->outbox.any = true;
 	send_notifications(s);
 }
 
+static void notify(struct system *s, const char *event)
+{
+	outbox_add(&s->outbox, event, s->others == OTHERS_AWAKE ? TELL_MAX : KEEP_MAX);
+	send_notifications(s);
+}
+
 void system_notify(struct qdb *db, const char *queue)
 {
-	struct system *s = db->system;
-	struct outbox *o;
-	struct pending *p;
-
 	CHECK_QDB(db);
-	if (s == NULL || s->others == OTHERS_NONE)
+	if (db->system != NULL)
+		notify(db->system, queue);
+}
+
+void system_notify_all(struct qdb *db, const char *event)
+{
+	CHECK_QDB(db);
+	if (db->system == NULL)
 		return;
-	o = &s->outbox;
-	HASH_FIND_STR(o->queues, queue, p);
-	if (p == NULL && o->n < PENDING_MAX && (p = mem_zalloc(sizeof(*p))) != NULL) {
-		util_strlcpy(p->queue, queue, sizeof(p->queue));
-		HASH_ADD_STR(o->queues, queue, p);
-		if (p->hh.tbl != NULL)
-			o->n++;
-		else
-			mem_free(p);
-	}
-	send_notifications(s);
+	db->system->outbox.urgent = true;
+	notify(db->system, event);
 }

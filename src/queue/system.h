@@ -8,8 +8,8 @@
 #include "base/buf.h"
 #include "pooler/pooler.h"
 
-#define SYSTEM_EVENT_MAX 159 /* bytes of an event: the name of a queue, or what none can have as its name */
 #define SYSTEM_CHANNEL "qbouncer" /* of notifications; an empty one says that a proxy has come */
+#define SYSTEM_AWAKE   "of no queue: a proxy takes again, and is to be told" /* (asleep.c) */
 
 struct qdb;
 
@@ -21,8 +21,9 @@ struct system_listener {
 	/* Another session says that a queue has something new, or that any may have. */
 	void (*event)(struct qdb *db, const char *queue);
 	void (*event_of_any)(struct qdb *db);
-	/* Another proxy has come. */
+	/* Another proxy has come; one that slept is awake. */
 	void (*hello)(struct qdb *db);
+	void (*awake)(struct qdb *db);
 	/* What functions in the database raise, of a queue, while a statement runs, and its end. */
 	void (*raised)(struct qdb *db, const char *queue, const char *tx);
 	void (*statement_ended)(struct qdb *db, bool ok);
@@ -48,10 +49,13 @@ const char *system_role(const struct qdb *db); /* which the configuration names;
 void system_work(struct qdb *db); /* a chore is due */
 const char *system_state(const struct qdb *db);
 void system_notify(struct qdb *db, const char *queue); /* tells other proxies, coalesced per turn */
+void system_notify_all(struct qdb *db, const char *event); /* those who sleep, too */
 void system_heard(struct qdb *db, const char *queue); /* as if another session had said so; NULL: of any */
 void system_notify_any(struct qdb *db); /* of whichever queue */
-/* Whether there are other proxies, and whether our lock counts with them (registry.c). Until that is said, what is to
- * be told is kept. */
-void system_looked(struct qdb *db, bool others, bool counts);
+/* Other proxies that have a session, too. While none is awake, or it is not known, what is to be told is kept. */
+enum system_others { OTHERS_UNKNOWN, OTHERS_NONE, OTHERS_ASLEEP, OTHERS_AWAKE };
+/* What registry.c has seen; and whether our lock counts with them. */
+void system_looked(struct qdb *db, enum system_others others, bool counts);
+enum system_others system_others(const struct qdb *db);
 
 #endif

@@ -109,6 +109,7 @@ static void waiter_free(struct waiter *w)
 	INVARIANT(w->members == NULL && !waiter_is_busy(w),
 		"a waiter ends and asks on, or stays in its wait queues");
 	CHECK_WAITER(w);
+	taking_ended(w->db);
 	take_args_free(&w->args);
 	buf_free(&w->answer.rows);
 	mem_free(w->taken);
@@ -822,6 +823,7 @@ bool waiter_start(
 	w->ops = &waiter_ops;
 	w->taker = t;
 	w->db = t->db;
+	taking_begins(w->db);
 	w->pool = t->pool;
 	w->args = *args;
 	*args = (struct take_args){0};

@@ -347,6 +347,16 @@ static unsigned count_asking(const struct waitq *r)
 	return n;
 }
 
+static const char *others_of(const struct qdb *db)
+{
+	static const char *const names[] = {[OTHERS_UNKNOWN] = "unknown",
+		[OTHERS_NONE] = "none",
+		[OTHERS_ASLEEP] = "asleep",
+		[OTHERS_AWAKE] = "awake"};
+
+	return names[system_others(db)];
+}
+
 /* Either may be NULL: nobody waits now, nothing has happened yet. */
 static struct queue_stat_queue stat_of(
 	const struct qdb *db, const struct waitq *r, const struct tally *t)
@@ -354,6 +364,8 @@ static struct queue_stat_queue stat_of(
 	struct queue_stat_queue st = {.database = db->name,
 		.queue = r != NULL ? r->name : t->name,
 		.system = system_state(db),
+		.others = others_of(db),
+		.asleep = db->asleep.on && db->asleep.said,
 		.next_due_us = -1};
 
 	if (r != NULL) {

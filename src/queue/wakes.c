@@ -95,6 +95,18 @@ static bool is_of_others(const char *event)
 	       strncmp(event, ENDED_EVENT, strlen(ENDED_EVENT)) == 0;
 }
 
+/* What is pushed is for who takes, and who sleeps there does not; a schedule may be for one whose login is known there
+ * alone, and a job that is cancelled is with him who has it. */
+static void tell_others(struct qdb *db, const char *event)
+{
+	siblings_tell(db, event);
+	if (strcmp(event, SCHEDULES_EVENT) == 0 ||
+		strncmp(event, CANCELLED_EVENT, strlen(CANCELLED_EVENT)) == 0)
+		system_notify_all(db, event);
+	else
+		system_notify(db, event);
+}
+
 static void wake(struct qdb *db, struct wakes **list)
 {
 	for (struct wakes *t = *list; t != NULL; t = t->next) {
@@ -106,8 +118,7 @@ static void wake(struct qdb *db, struct wakes **list)
 			system_heard(db, t->queue);
 		else
 			waitq_wake_from(db, t->queue, t->jobs, t->mark);
-		siblings_tell(db, t->queue);
-		system_notify(db, t->queue);
+		tell_others(db, t->queue);
 	}
 	drop(list);
 }

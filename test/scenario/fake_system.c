@@ -15,6 +15,8 @@
 #define MOST 8
 
 static bool down;
+static bool says_asleep; /* by a lock that it holds */
+static enum system_others others;
 static char last_notify[QSTMT_QUEUE_MAX + 1];
 static const struct system_listener *listeners[MOST];
 static const struct system_chore *chores[MOST];
@@ -47,7 +49,8 @@ void system_need(struct qdb *db, struct pool *pool)
 void system_free(struct qdb *db)
 {
 	(void)db;
-	down = false;
+	down = says_asleep = false;
+	others = OTHERS_UNKNOWN;
 	last_notify[0] = '\0';
 }
 
@@ -79,9 +82,28 @@ const char *system_role(const struct qdb *db)
 	return NULL;
 }
 
-void system_looked(struct qdb *db, bool others, bool counts)
+void system_looked(struct qdb *db, enum system_others seen, bool counts)
 {
-	(void)db, (void)others, (void)counts;
+	(void)db, (void)counts;
+	others = seen;
+}
+
+enum system_others system_others(const struct qdb *db)
+{
+	(void)db;
+	return others;
+}
+
+const char *program_others(void)
+{
+	static const char *const words[] = {"unknown", "none", "asleep", "awake"};
+
+	return words[others];
+}
+
+bool program_is_asleep(void)
+{
+	return says_asleep;
 }
 
 void system_work(struct qdb *db)
@@ -105,6 +127,11 @@ void system_notify(struct qdb *db, const char *queue)
 	util_strlcpy(last_notify, queue, sizeof(last_notify));
 }
 
+void system_notify_all(struct qdb *db, const char *event)
+{
+	system_notify(db, event);
+}
+
 const char *program_told(void)
 {
 	return last_notify;
@@ -115,6 +142,14 @@ static void hello(struct qdb *db)
 	for (size_t i = 0; i < n_listeners; i++)
 		if (listeners[i]->hello != NULL)
 			listeners[i]->hello(db);
+}
+
+void program_awake(void)
+{
+	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
+		for (size_t i = 0; i < n_listeners; i++)
+			if (listeners[i]->awake != NULL)
+				listeners[i]->awake(db);
 }
 
 /* What another proxy's NOTIFY does here. */
@@ -131,14 +166,15 @@ void program_notify(const char *queue)
 
 /* --- who is there --- */
 
-static void answer(const struct system_chore *c, struct qdb *db, const char *id, const char *own)
+static void answer(const struct system_chore *c, struct qdb *db, const char *id, const char *own,
+	const char *asleep)
 {
-	const char *cols[] = {id, "10", own};
+	const char *cols[] = {id, "10", own, asleep};
 
 	c->row(db, cols, ARRAY_LEN(cols));
 }
 
-/* The number that the statement locks is ours, and is to be had; the look sees it, and these, up to one that says while
+/* The number that the statement locks is ours, and is to be had; the look sees it, and these (7s: it sleeps), up to one that says while
  * it is under way that it has come: looks after that one see all. */
 static void do_step(const struct system_chore *c, struct qdb *db, char *ids)
 {
@@ -151,18 +187,22 @@ static void do_step(const struct system_chore *c, struct qdb *db, char *ids)
 		return;
 	}
 	number = strstr(buf_cstr(&sql), "_shared(");
-	if (number != NULL) {
+	if (number != NULL && strstr(number, ASLEEP_CLASS) != NULL) {
+		says_asleep = strstr(buf_cstr(&sql), "unlock") == NULL;
+		c->row(db, cols, ARRAY_LEN(cols));
+	} else if (number != NULL) {
 		util_strlcpy(own, strchr(number, ',') + 2, sizeof(own));
 		*strchr(own, ')') = '\0';
 		c->row(db, cols, ARRAY_LEN(cols));
 	} else {
-		answer(c, db, own, "t");
+		answer(c, db, own, "t", "f");
 		for (char *at = ids; *at != '\0';) {
 			char id[16];
 			char *end;
 
 			snprintf(id, sizeof(id), "%ld", strtol(at, &end, 10));
-			answer(c, db, id, "f");
+			answer(c, db, id, "f", *end == 's' ? "t" : "f");
+			end += *end == 's';
 			if (*end == '>') {
 				*end = ',';
 				hello(db);

@@ -217,6 +217,10 @@ bool program_command(const char *words)
 		program_proxies(arg);
 		return true;
 	}
+	if (strcmp(word, "awake") == 0) {
+		program_awake();
+		return true;
+	}
 	if (strcmp(word, "notify") == 0) {
 		program_notify(arg);
 		return true;

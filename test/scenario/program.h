@@ -41,6 +41,9 @@ MUST_CHECK bool program_command(const char *words);
 
 /* fake_system.c */
 void program_notify(const char *queue);
+const char *program_others(void); /* what was seen of other proxies last */
+bool program_is_asleep(void); /* they see that this one sleeps */
+void program_awake(void); /* another one says that it is awake */
 const char *program_told(void); /* the queue of the last notification to others */
 void program_system(bool up);
 void program_proxies(char *ids);

@@ -620,6 +620,10 @@ static const char *step_expect(const char *args, bool lenient)
 	if (strip(&args, "told"))
 		return strcmp(program_told(), args) == 0 ? NULL
 							 : "the others were told of another queue";
+	if (strip(&args, "others"))
+		return strcmp(program_others(), args) == 0 ? NULL : "the other proxies are not so";
+	if (strip(&args, "asleep"))
+		return program_is_asleep() == (strcmp(args, "1") == 0) ? NULL : "it is otherwise";
 	if (strip(&args, "at rest"))
 		return expect_rest();
 	return "unknown expectation";

@@ -315,6 +315,23 @@ static void a_queue_made_anew(void **state)
 	low_marks_are(*state, 0, 0);
 }
 
+/* It was not told for a while: what it knew is worth nothing, also to a take that has begun before. */
+static void untold(void **state)
+{
+	struct head *l = *state;
+	struct flight *f;
+
+	ended(begun(l, false), 20, 1000);
+	l->event_at = USEC_NEVER;
+	f = begun(l, false);
+	heads_to_ground(&db);
+	low_marks_are(l, 0, 0);
+	ended(f, 30, 2000);
+	low_marks_are(l, 0, 0);
+	ended(begun_at_the_front(l), 40, 3000);
+	low_marks_are(l, 41, 3000);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -332,6 +349,7 @@ int main(void)
 		T(how_lately_somebody_looked),
 		T(a_push_that_is_handed_over),
 		T(a_queue_made_anew),
+		T(untold),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

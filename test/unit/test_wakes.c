@@ -73,6 +73,11 @@ void system_notify(struct qdb *db, const char *queue)
 	wakes_event_end(db, &list, false);
 }
 
+void system_notify_all(struct qdb *db, const char *event)
+{
+	system_notify(db, event);
+}
+
 static struct qdb prepared_db = {.magic = QDB_MAGIC};
 static usec_t now = USEC_SEC;
 static int all_woken, any_notified;

@@ -58,7 +58,7 @@ COLUMNS = {
     "PEER_POOLS": "peer_id cl_active_cancel_req cl_waiting_cancel_req sv_active_cancel sv_login",
     "DNS_HOSTS": "hostname ttl addrs",
     "DNS_ZONES": "zonename serial count",
-    "QUEUES": "database queue waiters probing next_due_us wakes probes handed served system failed",
+    "QUEUES": "database queue waiters probing next_due_us wakes probes handed served system failed others asleep",
     "WAITERS": "id database user queues state limit waited_us left_us worker kind rank",
     "RUNNING": "database user queue job attempt state pid running_us left_us runs_in before",
     "LEASES": "id database user queue job policy held_us in_transaction kind",

@@ -1,0 +1,408 @@
+"""A proxy at which nobody takes sleeps: others notify nobody of what they push. What it needs all the same it hears
+late: when it says that it is awake. There is no periodic look here.
+"""
+
+import os
+import signal
+import threading
+import time
+
+import psycopg
+import pytest
+
+from proxy import wait_for
+from queuetest import Listener, parked, tag, take, woken
+
+CLASS = 1902276466
+NUMBERS = 1902276469
+AWAKE = "of no queue: a proxy takes again, and is to be told"
+WAIT = "QUEUE TAKE mail WAIT '30s'"
+
+
+@pytest.fixture
+def listener(cluster, db):
+    with psycopg.connect(cluster.dsn(db), autocommit=True) as conn:
+        yield Listener(conn)
+
+
+class Pair:
+    """Two proxies of a database: clients push at the first one, and take at the other one."""
+
+    def __init__(self, qbouncer, db, direct, first=None, **other):
+        quiet = dict(queue_heartbeat="20ms", queue_rescan="1h", queue_safety_poll="1h", queue_orphan_grace="1s",
+                     server_login_retry="1s")
+        self.db, self.direct = db, direct
+        self.first = qbouncer(**{**quiet, **(first or {})})
+        self.other = qbouncer(**{**quiet, "queue_sleep_after": "50ms", **other})
+        self.pusher = self.first.wire(db)
+        self.taker = self.other.wire(db)
+        tag(self.pusher, "QUEUE CREATE mail")
+        for w in (self.pusher, self.taker):
+            w.rows("QUEUE POP mail WAIT '1ms'")     # makes the session
+
+    def shown(self, proxy):
+        return [(r["others"], r["asleep"]) for r in proxy.console("SHOW QUEUES") if r["queue"] == "mail"]
+
+    def look(self):
+        """At once, and not within a second."""
+        self.direct.execute("SELECT pg_notify('qbouncer', %s)", [AWAKE])
+
+    def sleeps(self):
+        """The other one, and the first one has seen it."""
+        looked = time.monotonic()
+
+        def done():
+            nonlocal looked
+            if self.shown(self.other)[0][1] == "1" and {o for o, _ in self.shown(self.first)} == {"asleep"}:
+                return True
+            if time.monotonic() > looked + 0.2:     # until it has looked, others count as awake
+                self.look()
+                looked = time.monotonic()
+            return False
+        try:
+            wait_for(done, "that it sleeps")
+        except AssertionError as e:
+            raise AssertionError("%s: %r, %r" % (e, self.shown(self.other), self.shown(self.first))) from e
+
+    def wakes(self):
+        wait_for(lambda: {o for o, _ in self.shown(self.first)} == {"awake"}, "that it is awake")
+
+    def system_pids(self):
+        """Of the first one, and of the other one: by their numbers in the locks."""
+        pids = [r[0] for r in self.direct.execute("SELECT pid FROM pg_stat_activity WHERE datname = %s "
+                                                  "AND application_name = 'qbouncer system'", [self.db])]
+        asleep = {r[0] for r in self.direct.execute("SELECT pid FROM pg_locks WHERE classid = %s" % CLASS)}
+        return [p for p in pids if p not in asleep], [p for p in pids if p in asleep]
+
+    def rounds(self, pid):
+        """The session has said all that it had to say: it looks after that."""
+        for _ in range(2):
+            was = self.started(pid)
+            wait_for(lambda: self.started(pid) != was, "another look")
+
+    def started(self, pid):
+        return self.direct.execute("SELECT query_start FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone()[0]
+
+    def close(self):
+        self.pusher.close()
+        self.taker.close()
+
+
+@pytest.fixture
+def pair(qbouncer, db, direct):
+    p = Pair(qbouncer, db, direct)
+    yield p
+    p.close()
+
+
+def payloads(listener):
+    return [n[1] for n in listener.heard() if n[1] != AWAKE]
+
+
+def test_who_sleeps_is_not_told(pair, listener):
+    pair.sleeps()
+    (pid,), _ = pair.system_pids()
+    pair.rounds(pid)
+    listener.heard()
+    for n in range(20):
+        tag(pair.pusher, "QUEUE PUSH mail '%d'" % n)
+        tag(pair.pusher, "QUEUE DONE '%s'" % take(pair.pusher)["token"])
+    pair.rounds(pid)
+    assert payloads(listener) == []
+
+
+def test_who_takes_is_told(pair, listener):
+    """Of what was pushed while it slept, late, and of what comes then; also without a wait."""
+    pair.sleeps()
+    tag(pair.pusher, "QUEUE PUSH mail '1'")
+    assert take(pair.taker)["payload"] == "1"
+    wait_for(lambda: "mail" in payloads(listener), "the news that were kept")
+    pair.taker.query(WAIT)
+    parked(pair.taker)
+    pair.wakes()
+    tag(pair.pusher, "QUEUE PUSH mail '2'")
+    assert woken(pair.taker)["payload"] == "2"
+    assert "mail" in payloads(listener)
+
+
+def test_it_sleeps_again(pair, listener):
+    for n in range(3):
+        pair.sleeps()
+        pair.taker.query(WAIT)
+        parked(pair.taker)
+        tag(pair.pusher, "QUEUE PUSH mail '%d'" % n)
+        assert woken(pair.taker)["payload"] == str(n)
+    pair.sleeps()
+    # it does not say that it is awake while it is
+    listener.heard()
+    pair.taker.query(WAIT)
+    parked(pair.taker)
+    for n in range(5):
+        tag(pair.pusher, "QUEUE PUSH mail '%d'" % n)
+        assert woken(pair.taker)["payload"] == str(n)
+        pair.taker.query(WAIT)
+        parked(pair.taker)
+    assert [n[1] for n in listener.heard()].count(AWAKE) == 1
+    tag(pair.pusher, "QUEUE PUSH mail '6'")
+    assert woken(pair.taker)["payload"] == "6"
+
+
+def test_a_push_beside_the_take_that_wakes_it(pair):
+    """Whichever is first: the push is seen by the look, told late, or told."""
+    meet = threading.Barrier(2)
+    problems = []
+
+    def push(n):
+        meet.wait(30)
+        for _ in range(n % 7):
+            pair.first.console("SHOW VERSION")      # later by a little
+        tag(pair.pusher, "QUEUE PUSH mail '%d'" % n)
+
+    for n in range(int(os.environ.get("QB_ROUNDS", "40"))):
+        pair.sleeps()
+        t = threading.Thread(target=push, args=(n,))
+        t.start()
+        meet.wait(30)
+        pair.taker.query(WAIT)
+        got = woken(pair.taker)["payload"]
+        t.join()
+        if got != str(n):
+            problems.append((n, got))
+    assert problems == []
+
+
+def freeze(pair, pid):
+    """The backend of a system session, while it does nothing: what it is told then it carries out later."""
+    def frozen():
+        was = pair.started(pid)
+        wait_for(lambda: pair.started(pid) != was, "a look")
+        wait_for(lambda: pair.direct.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone()[0] ==
+                 "idle", "its end")
+        os.kill(pid, signal.SIGSTOP)
+        if pair.direct.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone()[0] == "idle":
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+    wait_for(frozen, "that it stands still")
+
+
+@pytest.mark.parametrize("how", ("pushed", "committed", "prepared"))
+def test_a_push_before_it_is_heard_that_it_is_awake(pair, how):
+    """The take has looked, and the first one does not know of it: what it keeps is told when it hears."""
+    w = pair.first.wire(pair.db)
+    pair.sleeps()
+    _, (pid,) = pair.system_pids()
+    if how != "pushed":
+        tag(w, "BEGIN")
+        tag(w, "QUEUE PUSH mail '1'")
+    if how == "prepared":
+        tag(w, "PREPARE TRANSACTION 'asleep'")
+    freeze(pair, pid)
+    try:
+        pair.taker.query(WAIT)
+        parked(pair.taker)
+        assert {o for o, _ in pair.shown(pair.first)} == {"asleep"}
+        tag(w, {"pushed": "QUEUE PUSH mail '1'", "committed": "COMMIT", "prepared": "COMMIT PREPARED 'asleep'"}[how])
+        assert {o for o, _ in pair.shown(pair.first)} == {"asleep"}
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert woken(pair.taker)["payload"] == "1"
+    w.close()
+
+
+def test_what_was_committed_late_below_what_was_taken(pair):
+    """Who slept has forgotten where it had begun to read: takes without a wait, too. (Of several jobs: a take of one
+    reads from the front anyway.)"""
+    some = "QUEUE TAKE mail LIMIT 2"
+    with pair.first.wire(pair.db) as w:
+        tag(w, "QUEUE PUSH mail " + ", ".join("'0'" for _ in range(20)))
+        for _ in range(8):
+            pair.taker.rows(some)       # its number is known, and where takes begin
+        tag(w, "BEGIN")
+        tag(w, "QUEUE PUSH mail '1'")
+        tag(pair.pusher, "QUEUE PUSH mail '2'")
+        while [r["payload"] for r in pair.taker.rows(some)] != ["2"]:
+            pass
+        pair.sleeps()
+        tag(w, "COMMIT")
+        assert [r["payload"] for r in pair.taker.rows(some)] == ["1"]
+
+
+# --- what is lost, and who pretends
+
+
+def test_the_session_of_who_sleeps_is_cut(pair):
+    pair.sleeps()
+    _, (pid,) = pair.system_pids()
+    tag(pair.pusher, "QUEUE PUSH mail '1'")
+    pair.direct.execute("SELECT pg_terminate_backend(%s)", [pid])
+    pair.taker.query(WAIT)
+    assert woken(pair.taker)["payload"] == "1"
+    pair.taker.query(WAIT)
+    parked(pair.taker)
+    pair.wakes()
+    tag(pair.pusher, "QUEUE PUSH mail '2'")
+    assert woken(pair.taker)["payload"] == "2"
+    pair.sleeps()
+
+
+def test_the_session_of_who_keeps_is_cut(pair):
+    """What it kept is told when it is back."""
+    pair.sleeps()
+    (first,), (pid,) = pair.system_pids()
+    freeze(pair, pid)
+    try:
+        pair.taker.query(WAIT)
+        parked(pair.taker)
+        tag(pair.pusher, "QUEUE PUSH mail '1'")
+        pair.direct.execute("SELECT pg_terminate_backend(%s)", [first])
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert woken(pair.taker)["payload"] == "1"
+
+
+def test_who_sleeps_is_killed(pair, qbouncer, listener):
+    pair.sleeps()
+    pair.other.kill()
+    wait_for(lambda: {o for o, _ in pair.shown(pair.first)} == {"none"}, "that nobody is there")
+    tag(pair.pusher, "QUEUE PUSH mail '1'")
+    again = qbouncer(queue_heartbeat="20ms", queue_rescan="1h", queue_safety_poll="1h")
+    with again.wire(pair.db) as w:
+        assert take(w)["payload"] == "1"
+        w.query(WAIT)
+        parked(w)
+        pair.wakes()
+        tag(pair.pusher, "QUEUE PUSH mail '2'")
+        assert woken(w)["payload"] == "2"
+
+
+def test_who_keeps_is_killed(pair):
+    pair.sleeps()
+    tag(pair.pusher, "QUEUE PUSH mail '1'")
+    pair.first.kill()
+    pair.taker.query(WAIT)
+    assert woken(pair.taker)["payload"] == "1"
+
+
+def test_nobody_is_silenced(pair, cluster):
+    """Who holds the lock of one who waits, in another session: it is told all the same."""
+    pair.taker.query(WAIT)
+    parked(pair.taker)
+    pair.wakes()
+    number = pair.direct.execute("SELECT objid FROM pg_locks WHERE classid = %s" % NUMBERS).fetchall()
+    with psycopg.connect(cluster.dsn(pair.db, "app"), autocommit=True) as liar:
+        for (n,) in number:
+            liar.execute("SELECT pg_advisory_lock_shared(%s, %s)", [CLASS, n])
+        for _ in range(3):
+            liar.execute("NOTIFY qbouncer, ''")
+            pair.look()
+        (a, b), _ = pair.system_pids()[0], None
+        for pid in (a, b):
+            pair.rounds(pid)
+        assert {o for o, _ in pair.shown(pair.first)} == {"awake"}
+        tag(pair.pusher, "QUEUE PUSH mail '1'")
+        assert woken(pair.taker)["payload"] == "1"
+
+
+def test_nobody_can_sleep_whose_lock_is_taken(pair, cluster, listener):
+    """He is told, as ever."""
+    with psycopg.connect(cluster.dsn(pair.db, "other"), autocommit=True) as liar:
+        pair.taker.query(WAIT)
+        parked(pair.taker)
+        pair.wakes()
+        for (n,) in pair.direct.execute("SELECT objid FROM pg_locks WHERE classid = %s" % NUMBERS).fetchall():
+            liar.execute("SELECT pg_advisory_lock(%s, %s)", [CLASS, n])
+        tag(pair.pusher, "QUEUE PUSH mail '1'")
+        assert woken(pair.taker)["payload"] == "1"
+        for pid in pair.system_pids()[0]:
+            pair.rounds(pid)
+        assert {o for o, _ in pair.shown(pair.first)} == {"awake"}
+        assert pair.shown(pair.other)[0][1] == "0"
+        listener.heard()
+        tag(pair.pusher, "QUEUE PUSH mail '2'")
+        wait_for(lambda: "mail" in payloads(listener), "the news")
+
+
+def test_who_says_that_others_are_awake(pair, cluster):
+    """Anybody may: it costs looks, not more of them than the session can do, and what is kept is told."""
+    pair.sleeps()
+    tag(pair.pusher, "QUEUE PUSH mail '1'")
+    with psycopg.connect(cluster.dsn(pair.db, "other"), autocommit=True) as liar:
+        for n in range(500):
+            liar.execute("SELECT pg_notify('qbouncer', %s)", [AWAKE if n % 2 else ""])
+    assert take(pair.pusher)["payload"] == "1"
+    wait_for(lambda: pair.shown(pair.first) == [("asleep", "0")], "that the others are seen as they are")
+    pair.taker.query(WAIT)
+    parked(pair.taker)
+    tag(pair.pusher, "QUEUE PUSH mail '2'")
+    assert woken(pair.taker)["payload"] == "2"
+
+
+# --- what they hear all the same, and what is set
+
+
+def test_a_schedule_is_told_to_who_sleeps(pair, listener):
+    """It may be the one that knows the owner's login."""
+    pair.sleeps()
+    listener.heard()
+    tag(pair.pusher, "QUEUE SCHEDULE nightly ON mail EVERY '1 day' PUSH '1'")
+    wait_for(lambda: any("schedule" in n for n in payloads(listener)), "the news")
+
+
+def test_one_that_never_sleeps(qbouncer, db, direct, listener):
+    pair = Pair(qbouncer, db, direct, queue_sleep_after="0")
+    for pid in pair.system_pids()[0]:
+        pair.rounds(pid)
+    assert {o for o, _ in pair.shown(pair.first)} == {"awake"}
+    listener.heard()
+    tag(pair.pusher, "QUEUE PUSH mail '1'")
+    wait_for(lambda: "mail" in payloads(listener), "the news")
+    pair.close()
+
+
+def test_reload_wakes_it(pair):
+    pair.sleeps()
+    pair.other.settings["queue_sleep_after"] = "0"
+    pair.other.write()
+    pair.other.reload()
+    pair.wakes()
+    assert {a for _, a in pair.shown(pair.other)} == {"0"}
+
+
+def test_two_processes_beside_another_proxy(qbouncer, db, direct, listener):
+    """One process sleeps and the other one does not; they tell each other without others."""
+    pair = Pair(qbouncer, db, direct, first=dict(processes=2, queue_sleep_after="50ms"))
+    pair.sleeps()
+    clients = {}
+    while len(clients) < 2:
+        w = pair.first.wire(db)
+        clients.setdefault(w.pid & 0xff, w)
+    a, b = clients.values()
+    for w in (a, b):
+        w.rows("QUEUE POP mail WAIT '1ms'")
+    pair.sleeps()
+    # a push at one, a wait at the other one: the third one hears nothing
+    b.query(WAIT)
+    parked(b)
+    listener.heard()
+    tag(a, "QUEUE PUSH mail '1'")
+    assert woken(b)["payload"] == "1"
+    for pid in pair.system_pids()[0]:
+        pair.rounds(pid)
+    assert payloads(listener) == []
+    # a push at the third one: one of the processes waits
+    a.query(WAIT)
+    parked(a)
+    wait_for(lambda: {o for o, _ in pair.shown(pair.other)} == {"awake"}, "that one of them is awake")
+    tag(pair.taker, "QUEUE PUSH mail '2'")
+    assert woken(a)["payload"] == "2"
+    # pushes at both, a wait at the third one
+    for w in (a, b):
+        pair.sleeps()
+        pair.taker.query(WAIT)
+        parked(pair.taker)
+        tag(w, "QUEUE PUSH mail '3'")
+        assert woken(pair.taker)["payload"] == "3"
+    for w in (a, b):
+        w.close()
+    pair.close()

@@ -1,0 +1,73 @@
+/* What others are to be told of, while it is kept. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "../../src/queue/outbox.h"
+
+static void each_once(void **state)
+{
+	struct outbox o = {0};
+
+	(void)state;
+	assert_true(outbox_is_empty(&o));
+	outbox_add(&o, "mail", 2);
+	outbox_add(&o, "mail", 2);
+	outbox_add(&o, "other", 2);
+	assert_int_equal(o.n, 2);
+	assert_false(o.any);
+	outbox_add(&o, "mail", 2);
+	assert_false(o.any);
+	outbox_clear(&o);
+	assert_true(outbox_is_empty(&o));
+}
+
+static void too_many(void **state)
+{
+	struct outbox o = {0};
+
+	(void)state;
+	outbox_add(&o, "mail", 1);
+	outbox_add(&o, "other", 1);
+	assert_int_equal(o.n, 1);
+	assert_true(o.any);
+	outbox_clear(&o);
+	assert_false(o.any);
+}
+
+static void nothing_but_any(void **state)
+{
+	struct outbox o = {.any = true};
+
+	(void)state;
+	assert_false(outbox_is_empty(&o));
+	outbox_clear(&o);
+	assert_true(outbox_is_empty(&o));
+}
+
+/* Whoever raises it in the database decides how long it is. */
+static void a_long_name(void **state)
+{
+	struct outbox o = {0};
+	char name[4 * OUTBOX_NAME_MAX];
+
+	(void)state;
+	memset(name, 'x', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	outbox_add(&o, name, 10);
+	assert_int_equal(strlen(o.queues->queue), OUTBOX_NAME_MAX);
+	outbox_clear(&o);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_once),
+		cmocka_unit_test(too_many),
+		cmocka_unit_test(nothing_but_any),
+		cmocka_unit_test(a_long_name),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
