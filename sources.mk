@@ -33,6 +33,7 @@ qb_public_includes = \
 	include/pool/client.h \
 	include/pool/counters.h \
 	include/pool/database.h \
+	include/pool/demand.h \
 	include/pool/expect.h \
 	include/pool/hand_out.h \
 	include/pool/intercept.h \
@@ -186,6 +187,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/client.c \
 	src/pool/client_view.c \
 	src/pool/count.c \
+	src/pool/demand.c \
 	src/pool/engines.c \
 	src/pool/hosts.c \
 	src/pool/intercept.c \
@@ -611,6 +613,7 @@ qb_unit_tests = \
 	test/unit/test_conn_in \
 	test/unit/test_conn_out \
 	test/unit/test_console_parse \
+	test/unit/test_demand \
 	test/unit/test_describe \
 	test/unit/test_dial \
 	test/unit/test_explain \
@@ -639,6 +642,7 @@ qb_unit_tests = \
 	test/unit/test_patience \
 	test/unit/test_pattern \
 	test/unit/test_penalty \
+	test/unit/test_pool_crowd \
 	test/unit/test_pooler_invariants \
 	test/unit/test_qlang_linear \
 	test/unit/test_queue_invariants \
@@ -731,6 +735,10 @@ test_unit_test_conn_out_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
 test_unit_test_console_parse_SOURCES = test/unit/test_console_parse.c
 test_unit_test_console_parse_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_console_parse_LDADD = $(ADMIN_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_demand_SOURCES = test/unit/test_demand.c
+test_unit_test_demand_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_demand_LDADD = $(POOL_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_describe_SOURCES = test/unit/test_describe.c
 test_unit_test_describe_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -843,6 +851,10 @@ test_unit_test_pattern_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 test_unit_test_penalty_SOURCES = test/unit/test_penalty.c
 test_unit_test_penalty_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_penalty_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_pool_crowd_SOURCES = test/unit/test_pool_crowd.c
+test_unit_test_pool_crowd_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_pool_crowd_LDADD = $(POOL_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_pooler_invariants_SOURCES = test/unit/test_pooler_invariants.c
 test_unit_test_pooler_invariants_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

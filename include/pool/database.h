@@ -157,10 +157,13 @@ enum pool_mode client_pool_mode(const struct client *c);
 bool route_paused(const struct database *db);
 bool route_stopped(const struct database *db); /* no server is given to anybody: paused or suspended */
 unsigned pool_servers_total(const struct pool *p);
+unsigned pool_beside(const struct pool *p);
+unsigned pool_servers_counted(const struct pool *p); /* as to its size: not the engine's own, nor what is beside it */
 bool pool_db_is_full(const struct pool *p);
 bool pool_user_is_full(const struct pool *p);
 bool pool_db_has_one_left(const struct pool *p);
 bool pool_user_has_one_left(const struct pool *p);
+usec_t pool_limit_free_at(const struct pool *p, bool of_db);
 /* Why the pool gets no further server, for those who wait: the limit and what to raise. */
 void pool_explain_limit(const struct pool *p, struct pg_error *err);
 static inline bool pool_may_use(const struct server *s) /* an idle one, for a task */

@@ -124,7 +124,6 @@ void kept_makes_room(struct pool *p, bool of_db);
 unsigned kept_unused(const struct pool *p, bool of_db); /* those that could */
 struct server *kept_of(uint64_t key);              /* one of these; or NULL */
 const struct task_session *kept_session(const struct task *t);
-unsigned kept_beside(const struct pool *p);        /* servers that are for nobody else */
 
 /* affinity.c */
 /* Some server is free. NULL: the task waits for a better one. */

@@ -18,21 +18,28 @@ void places_drop(int process); /* has ended: what it had is free */
 /* Each of the others. */
 void places_start(void);
 void places_stop(void);
-/* most: servers of the pool that are not the engine's own; 0: no limit. false: there is none, or it is another's. */
-MUST_CHECK bool places_take_server(struct pool *p, bool engine, unsigned most, usec_t since);
-void places_give_server(struct pool *p, bool engine);
-unsigned places_of_pool(const struct pool *p, bool engine); /* over all processes */
+/* counts: as to the size of the pool, which may have so many (most; 0: no limit). false: there is none, or it is
+ * another's. */
+MUST_CHECK bool places_take_server(struct pool *p, bool counts, unsigned most, usec_t since);
+void places_give_server(struct pool *p); /* one has gone */
+void places_count_pool(struct pool *p);  /* others of its servers count than before */
+unsigned places_of_pool(const struct pool *p); /* of those that count, over all processes */
 unsigned places_of_db(const struct pool *p);
 unsigned places_of_user(const struct pool *p);
+usec_t places_db_free_at(const struct pool *p); /* a server that has a place of it was free, in any process */
+usec_t places_user_free_at(const struct pool *p);
 struct place_want {
 	usec_t since;
 	bool starves; /* nothing comes free here, for long; else who has its part waits for that */
-	bool db_is_idle, user_is_idle; /* both are full, and a server here, of another pool, would make room */
+	struct place_need {
+		bool is_idle;   /* it is full, and a server here, of another pool, would make room */
+		bool is_lacked; /* it is full, and none is idle, nor likely to be soon */
+	} db, user;
 };
 /* Somebody waits since then, and there is no place: the others hear it. most: of the pool, as above. */
 void places_want(struct pool *p, unsigned most, const struct place_want *w);
-/* Somebody elsewhere waits longer and has less, or starves: a server that is free here goes. */
-bool places_wanted(const struct pool *p, unsigned most, usec_t since);
+/* A server that is free: does somebody elsewhere go before who waits for it here, since then? */
+bool places_wanted(const struct server *s, unsigned most, usec_t since);
 
 enum place_limit { PLACE_GOOD, PLACE_DB, PLACE_USER };
 /* A client has come: how many there may be of the database, and of the user. 0: any number. */

@@ -244,14 +244,3 @@ const struct task_session *kept_session(const struct task *t)
 	CHECK_TASK(t);
 	return t->kept != NULL ? &t->kept->of : NULL;
 }
-
-unsigned kept_beside(const struct pool *p)
-{
-	unsigned n = p->servers[SERVER_KEPT].count;
-	const struct server *s;
-
-	CHECK_POOL(p);
-	DL_FOREACH (p->servers[SERVER_CLEANING].head, s)
-		n += s->kept != NULL;
-	return n;
-}

@@ -78,6 +78,29 @@ unsigned pool_servers_total(const struct pool *p)
 	return n - p->servers[SERVER_LISTENING].count;
 }
 
+/* In use by tasks that are none of the pool's, or kept for them. */
+unsigned pool_beside(const struct pool *p)
+{
+	unsigned n = p->servers[SERVER_KEPT].count;
+	const struct server *s;
+
+	CHECK_POOL(p);
+	DL_FOREACH (p->servers[SERVER_CLEANING].head, s)
+		n += s->kept != NULL;
+	DL_FOREACH (p->servers[SERVER_TASK].head, s)
+		n += s->task != NULL && s->task->time == TASK_BESIDE;
+	return n;
+}
+
+unsigned pool_servers_counted(const struct pool *p)
+{
+	unsigned aside = p->engines.n + (p->for_inspection != NULL) + pool_beside(p);
+	unsigned total = pool_servers_total(p);
+
+	CHECK_POOL(p);
+	return total > aside ? total - aside : 0;
+}
+
 /* Would it be full with so many more? Of several processes all count. */
 static bool db_is_full(const struct pool *p, unsigned more)
 {
@@ -113,6 +136,14 @@ bool pool_db_has_one_left(const struct pool *p)
 bool pool_user_has_one_left(const struct pool *p)
 {
 	return user_is_full(p, 1);
+}
+
+/* When a server that has a place of it was free, and others could have had that; 0: not yet. */
+usec_t pool_limit_free_at(const struct pool *p, bool of_db)
+{
+	if (team_self() != 0)
+		return of_db ? places_db_free_at(p) : places_user_free_at(p);
+	return of_db ? p->db->free_at : p->account->free_at;
 }
 
 void pool_explain_limit(const struct pool *p, struct pg_error *err)

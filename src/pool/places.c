@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "net/team.h"
+#include "pool/demand.h"
 #include "pool/places.h"
 #include "pool/rooms.h"
 
@@ -28,11 +29,13 @@
 struct row {
 	char name[NAME_MAX_];
 	uint32_t total, used[TEAM_MAX + 1];
+	usec_t meant;   /* somebody has looked for it, perhaps to count in it */
+	usec_t free_at; /* a server that has a place of it was free, and others could have had that */
 	struct want {
-		usec_t since, said;   /* said 0: never */
-		usec_t starves_since; /* somebody who gets none of those there; USEC_NEVER: nobody */
-		usec_t offered;       /* when another one had a server that would have made room */
-		bool asks;            /* for that alone: another limit is full, too */
+		usec_t said; /* 0: never */
+		struct demand demand;
+		const struct row *
+			with; /* of that, too, a place is lacked, and this one alone is of no use; or NULL */
 	} want[TEAM_MAX + 1];
 };
 
@@ -105,7 +108,7 @@ void places_drop(int process)
 
 static bool is_unused(const struct row *r, usec_t now)
 {
-	if (r->total > 0)
+	if (r->total > 0 || r->meant + WANT_HOLDS > now)
 		return false;
 	for (int i = 1; i <= team_size(); i++)
 		if (r->want[i].said + WANT_HOLDS > now)
@@ -123,8 +126,11 @@ static struct row *find(const char *name, bool make)
 	for (unsigned i = 0; i < WINDOW; i++) {
 		struct row *r = &places.table->rows[(h + i) % ROWS];
 
-		if (strcmp(r->name, name) == 0)
+		if (strcmp(r->name, name) == 0) {
+			if (make)
+				r->meant = now;
 			return r;
+		}
 		if (unused == NULL && is_unused(r, now))
 			unused = r;
 	}
@@ -132,6 +138,7 @@ static struct row *find(const char *name, bool make)
 		return NULL;
 	memset(unused, 0, sizeof(*unused));
 	util_strlcpy(unused->name, name, sizeof(unused->name));
+	unused->meant = now;
 	return unused;
 }
 
@@ -160,9 +167,9 @@ static struct name of_user(const struct pool *p)
 	return name_of('u', "", istr_text(p->user));
 }
 
-static struct name of_pool(const struct pool *p, bool engine)
+static struct name of_pool(const struct pool *p)
 {
-	return name_of(engine ? 'e' : 'p', p->db->name, istr_text(p->user));
+	return name_of('p', p->db->name, istr_text(p->user));
 }
 
 /* Only those have a size of their own. */
@@ -193,28 +200,43 @@ static void say_full(void)
 	places.warned = true;
 }
 
-/* Who gets none of those that are there has as good a claim as who has none. */
-static bool starves_longer(const struct row *r, int i, usec_t since)
+static bool is_full(const struct row *r, unsigned most)
 {
-	return r->want[i].starves_since < since;
+	return r != NULL && most > 0 && r->total >= most;
+}
+
+static bool is_said(const struct row *r, int i)
+{
+	return r->want[i].said + WANT_HOLDS > loop_now();
+}
+
+/* Of another process, to what self may have beside so many. */
+static bool goes_before(const struct row *r, int i, usec_t since, unsigned has)
+{
+	struct demand c = r->want[i].demand;
+
+	c.has = r->used[i];
+	return i != team_self() && is_said(r, i) && demand_goes_before(&c, since, has);
 }
 
 /* Those of the free ones that others have waited for longer are theirs. */
 static bool has_room(const struct row *r, unsigned most, usec_t since)
 {
-	usec_t now = loop_now();
 	unsigned theirs = 0;
 
 	if (r == NULL || most == 0)
 		return true;
-	if (r->total >= most)
+	if (is_full(r, most))
 		return false;
 	for (int i = 1; i <= team_size(); i++)
-		theirs += i != team_self() && r->want[i].said + WANT_HOLDS > now &&
-			  !r->want[i].asks &&
-			  ((r->want[i].since < since && r->used[i] <= r->used[team_self()]) ||
-				  starves_longer(r, i, since));
+		theirs += r->want[i].with == NULL && goes_before(r, i, since, r->used[team_self()]);
 	return r->total + theirs < most;
+}
+
+static void set(struct row *r, uint32_t n)
+{
+	r->total += n - r->used[team_self()];
+	r->used[team_self()] = n;
 }
 
 static void enter(struct row *r)
@@ -223,8 +245,7 @@ static void enter(struct row *r)
 		say_full();
 		return;
 	}
-	r->used[team_self()]++;
-	r->total++;
+	set(r, r->used[team_self()] + 1);
 	r->want[team_self()].said = 0;
 }
 
@@ -232,10 +253,15 @@ static void leave(const char *name)
 {
 	struct row *r = find(name, false);
 
-	if (r == NULL || r->used[team_self()] == 0)
-		return;
-	r->used[team_self()]--;
-	r->total--;
+	if (r != NULL && r->used[team_self()] > 0)
+		set(r, r->used[team_self()] - 1);
+}
+
+/* Which of its servers count changes while they are there: some run beside the pool, or listen. */
+static void count_pool(struct row *r, const struct pool *p)
+{
+	if (r != NULL)
+		set(r, pool_servers_counted(p));
 }
 
 usec_t pool_client_waits_since(const struct pool *p)
@@ -253,9 +279,9 @@ usec_t pool_waits_since(const struct pool *p)
 	return p->tasks != NULL && p->tasks->since < since ? p->tasks->since : since;
 }
 
-bool places_take_server(struct pool *p, bool engine, unsigned most, usec_t since)
+bool places_take_server(struct pool *p, bool counts, unsigned most, usec_t since)
 {
-	struct name d = of_db(p), u = of_user(p), own = of_pool(p, engine);
+	struct name d = of_db(p), u = of_user(p), own = of_pool(p);
 	struct row *rd, *ru, *rp;
 	bool ok;
 
@@ -263,17 +289,29 @@ bool places_take_server(struct pool *p, bool engine, unsigned most, usec_t since
 	lock();
 	rd = find(d.text, true);
 	ru = find(u.text, true);
-	rp = is_sized(p) ? find(own.text, true) : NULL;
+	rp = counts && is_sized(p) ? find(own.text, true) : NULL;
 	ok = has_room(rd, db_most(p), since) && has_room(ru, user_most(p), since) &&
 	     has_room(rp, most, since);
 	if (ok) {
 		enter(rd);
 		enter(ru);
-		if (is_sized(p))
+		if (counts && is_sized(p))
 			enter(rp);
 	}
 	unlock();
 	return ok;
+}
+
+void places_count_pool(struct pool *p)
+{
+	struct name own = of_pool(p);
+
+	CHECK_POOL(p);
+	if (!is_sized(p))
+		return;
+	lock();
+	count_pool(find(own.text, false), p);
+	unlock();
 }
 
 /* Whom it may be for looks. */
@@ -287,14 +325,14 @@ static bool others_want(const char *name)
 	const struct row *r = find(name, false);
 
 	for (int i = 1; r != NULL && i <= team_size(); i++)
-		if (i != team_self() && r->want[i].said + WANT_HOLDS > loop_now())
+		if (i != team_self() && is_said(r, i))
 			return true;
 	return false;
 }
 
-void places_give_server(struct pool *p, bool engine)
+void places_give_server(struct pool *p)
 {
-	struct name d = of_db(p), u = of_user(p), own = of_pool(p, engine);
+	struct name d = of_db(p), u = of_user(p), own = of_pool(p);
 	bool wanted;
 
 	CHECK_POOL(p);
@@ -302,7 +340,7 @@ void places_give_server(struct pool *p, bool engine)
 	leave(d.text);
 	leave(u.text);
 	if (is_sized(p))
-		leave(own.text);
+		count_pool(find(own.text, false), p);
 	wanted = others_want(d.text) || others_want(u.text) || others_want(own.text);
 	unlock();
 	if (wanted)
@@ -321,10 +359,10 @@ static unsigned total_of(struct name n)
 	return total;
 }
 
-unsigned places_of_pool(const struct pool *p, bool engine)
+unsigned places_of_pool(const struct pool *p)
 {
 	CHECK_POOL(p);
-	return total_of(of_pool(p, engine));
+	return total_of(of_pool(p));
 }
 
 unsigned places_of_db(const struct pool *p)
@@ -344,14 +382,14 @@ unsigned places_of_user(const struct pool *p)
 /* Who has its part of the places waits for what it has, unless that stays in use. */
 static bool has_claim(const struct row *r, unsigned most, const struct place_want *w)
 {
-	return r->total >= most && (w->starves || r->used[team_self()] == 0 ||
-					   r->used[team_self()] < most / (unsigned)team_size());
+	return w->starves || r->used[team_self()] == 0 ||
+	       r->used[team_self()] < most / (unsigned)team_size();
 }
 
-/* asks: there is another limit that is full, so nobody shall give up anything yet. */
-static bool want(struct row *r, unsigned most, const struct place_want *w, bool asks)
+/* with: another limit, without a place of which nobody shall give up anything yet; or NULL */
+static bool want(struct row *r, unsigned most, const struct place_want *w, const struct row *with)
 {
-	usec_t now = loop_now();
+	usec_t now = loop_now(), starves_since = w->starves ? w->since : USEC_NEVER;
 	struct want *own;
 	bool news;
 
@@ -359,49 +397,42 @@ static bool want(struct row *r, unsigned most, const struct place_want *w, bool 
 		return false;
 	own = &r->want[team_self()];
 	news = own->said + WANT_AGAIN / 2 < now;
-	if (news || w->since < own->since)
-		own->since = w->since;
-	if (news)
-		own->starves_since = USEC_NEVER;
-	if (w->starves && w->since < own->starves_since)
-		own->starves_since = w->since;
-	own->asks = asks && (news || own->asks);
+	if (news || (with == NULL && own->with != NULL)) {
+		own->demand = (struct demand){.since = w->since, .starves_since = starves_since};
+		own->with = with;
+	} else if ((with == NULL) == (own->with == NULL)) {
+		if (w->since < own->demand.since) {
+			own->demand.since = w->since;
+			own->with = with;
+		}
+		if (starves_since < own->demand.starves_since)
+			own->demand.starves_since = starves_since;
+	}
 	if (news)
 		own->said = now;
 	return news;
 }
 
-static bool is_full(const struct row *r, unsigned most)
-{
-	return r != NULL && most > 0 && r->total >= most;
-}
-
-/* ... and nobody is known to have a free server of it. */
-static bool is_barred(const struct row *r, unsigned most, bool idle_here)
-{
-	return is_full(r, most) && !idle_here &&
-	       r->want[team_self()].offered + WANT_HOLDS <= loop_now();
-}
-
-/* Of two limits that are full, one place is of no use. */
+/* Of two limits that are full, one place is of no use, unless the other comes soon: then it is wanted, or kept. */
 static bool want_both(struct pool *p, const struct place_want *w)
 {
 	struct name d = of_db(p), u = of_user(p);
 	struct row *rd = find(d.text, true), *ru = find(u.text, true);
-	bool both = is_full(rd, db_most(p)) && is_full(ru, user_most(p));
+	bool db_full = is_full(rd, db_most(p)), user_full = is_full(ru, user_most(p));
 	bool news = false;
 
-	if (!(is_full(rd, db_most(p)) && w->db_is_idle))
-		news |= want(
-			rd, db_most(p), w, both && is_barred(ru, user_most(p), w->user_is_idle));
-	if (!(is_full(ru, user_most(p)) && w->user_is_idle))
-		news |= want(ru, user_most(p), w, both && is_barred(rd, db_most(p), w->db_is_idle));
+	if (!db_full && !user_full)
+		return false;
+	if (!db_full || !w->db.is_idle)
+		news |= want(rd, db_most(p), w, user_full && w->user.is_lacked ? ru : NULL);
+	if (!user_full || !w->user.is_idle)
+		news |= want(ru, user_most(p), w, db_full && w->db.is_lacked ? rd : NULL);
 	return news;
 }
 
 void places_want(struct pool *p, unsigned most, const struct place_want *w)
 {
-	struct name own = of_pool(p, false);
+	struct name own = of_pool(p);
 	struct row *r;
 	bool news;
 
@@ -409,66 +440,79 @@ void places_want(struct pool *p, unsigned most, const struct place_want *w)
 	lock();
 	r = is_sized(p) ? find(own.text, true) : NULL;
 	/* where the pool has all it may, a place of another pool is of no use */
-	news = is_full(r, most) ? want(r, most, w, false) : want_both(p, w);
+	news = is_full(r, most) ? want(r, most, w, NULL) : want_both(p, w);
 	unlock();
 	if (news)
 		tell(p);
 	loop_tick_at(places.tick, loop_now() + WANT_AGAIN);
 }
 
-/* One that has none, or so few that it is no more than here when it gets one, or none that comes free. */
-static bool claims(const struct row *r, int i, usec_t since)
+/* A server that has places of both rows; who lacks them goes before who waits here, since then. */
+static bool is_wanted(const struct row *r, unsigned most, const struct row *beside, usec_t since)
 {
-	usec_t now = loop_now();
+	unsigned others;
 
-	if (i == team_self() || r->want[i].said + WANT_HOLDS <= now)
+	if (!is_full(r, most) || r->used[team_self()] == 0)
 		return false;
-	if (starves_longer(r, i, since))
-		return true;
-	return (since == USEC_NEVER ||
-		       (r->want[i].since < since && r->want[i].since + PATIENCE < now)) &&
-	       (r->used[i] == 0 || r->used[i] + 1 < r->used[team_self()]);
-}
-
-/* Whose places of it are asked for; NULL: those of nobody. */
-static struct row *full_row(struct name n, unsigned most)
-{
-	struct row *r = most > 0 ? find(n.text, false) : NULL;
-
-	return is_full(r, most) ? r : NULL;
-}
-
-/* A server has a place of each. */
-static bool is_wanted(struct row *rd, struct row *ru, usec_t since)
-{
-	bool found = false;
-
+	others = r->used[team_self()] - 1;
 	for (int i = 1; i <= team_size(); i++) {
-		struct want *d = rd != NULL && claims(rd, i, since) ? &rd->want[i] : NULL;
-		struct want *u = ru != NULL && claims(ru, i, since) ? &ru->want[i] : NULL;
+		const struct want *w = &r->want[i];
+		bool is_new = since != USEC_NEVER && w->demand.since + PATIENCE >= loop_now();
 
-		if (d != NULL && u != NULL)
-			d->asks = u->asks = false;
-		if (d != NULL)
-			d->offered = loop_now();
-		if (u != NULL)
-			u->offered = loop_now();
-		found |= (d != NULL && !d->asks) || (u != NULL && !u->asks);
+		if ((w->with == NULL || w->with == beside) && !is_new &&
+			goes_before(r, i, since, others))
+			return true;
 	}
-	return found;
+	return false;
 }
 
-bool places_wanted(const struct pool *p, unsigned most, usec_t since)
+static void was_free(struct row *r)
 {
-	bool found;
+	if (r != NULL)
+		r->free_at = loop_now();
+}
 
-	CHECK_POOL(p);
+bool places_wanted(const struct server *s, unsigned most, usec_t since)
+{
+	const struct pool *p = s->pool;
+	bool counts = is_sized(p) && s->state != SERVER_KEPT && !s->use.engine, found;
+	struct name d = of_db(p), u = of_user(p), own = of_pool(p);
+	struct row *rd, *ru;
+
+	CHECK_SERVER(s);
 	lock();
-	found = is_wanted(full_row(of_db(p), db_most(p)), full_row(of_user(p), user_most(p)),
-			since) ||
-		(is_sized(p) && is_wanted(full_row(of_pool(p, false), most), NULL, since));
+	rd = find(d.text, false);
+	ru = find(u.text, false);
+	found = is_wanted(rd, db_most(p), ru, since) || is_wanted(ru, user_most(p), rd, since) ||
+		(counts && is_wanted(find(own.text, false), most, NULL, since));
+	was_free(rd);
+	was_free(ru);
 	unlock();
 	return found;
+}
+
+static usec_t free_at(struct name n)
+{
+	const struct row *r;
+	usec_t at;
+
+	lock();
+	r = find(n.text, false);
+	at = r != NULL ? r->free_at : 0;
+	unlock();
+	return at;
+}
+
+usec_t places_db_free_at(const struct pool *p)
+{
+	CHECK_POOL(p);
+	return free_at(of_db(p));
+}
+
+usec_t places_user_free_at(const struct pool *p)
+{
+	CHECK_POOL(p);
+	return free_at(of_user(p));
 }
 
 static void look(void)

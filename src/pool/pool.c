@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "net/team.h"
+#include "pool/demand.h"
 #include "pool/places.h"
 #include "pool/rooms.h"
 
@@ -20,9 +21,8 @@
 #define FRESH_TRIES   5
 #define HELD_LOOK     128 /* tasks that are looked at for a free server */
 #define HELD_PERIOD   (2 * USEC_MSEC)
-#define STARVED       (100 * USEC_MSEC) /* who waits behind servers that stay in use ... */
-#define STARVED_BUSY  (1 * USEC_SEC)    /* ... though statements run there, which may end */
-#define SHARED_PERIOD (20 * USEC_MSEC)  /* ... for which no server was free */
+#define SHARED_PERIOD (20 * USEC_MSEC) /* ... for which no server was free */
+#define TO_SERVE      (100 * USEC_MSEC) /* a server that has come is left so long to who waits for it */
 
 static struct {
 	struct loop_tick *held_tick; /* tasks that are held back are looked at again */
@@ -153,7 +153,7 @@ static usec_t usable_since(const struct pool *p);
 /* Somebody waits for it, and nobody has had it yet: its login would have been for nothing. */
 static bool is_to_serve(const struct server *s, usec_t now)
 {
-	return !s->use.served && s->idle_since + STARVED > now &&
+	return !s->use.served && s->idle_since + TO_SERVE > now &&
 	       usable_since(s->pool) != USEC_NEVER;
 }
 
@@ -250,41 +250,47 @@ static usec_t usable_since(const struct pool *p)
 	return since;
 }
 
-/* Somebody waits, and nobody has got a server for long. What runs may end, and a login for each slow statement is none
- * the better; transactions in which nothing runs may wait for what waits here. usable: usable_since(). */
-static bool starves(const struct pool *p, usec_t usable)
-{
-	usec_t since = p->served_at > usable ? p->served_at : usable, now = loop_now();
-
-	if (usable == USEC_NEVER || since + STARVED > now)
-		return false;
-	return since + STARVED_BUSY <= now || !runs_beside(p);
-}
-
-static usec_t claims_since(const struct pool *p)
+/* Who could use a server of p has waited, and none was given to anybody, since then; USEC_NEVER: nobody waits. */
+static usec_t in_vain_since(const struct pool *p)
 {
 	usec_t usable = usable_since(p);
 
-	return starves(p, usable) ? usable : waits_since(p);
+	return usable != USEC_NEVER && p->served_at > usable ? p->served_at : usable;
+}
+
+static bool starves(const struct pool *p)
+{
+	usec_t since = in_vain_since(p), now = loop_now();
+
+	return since != USEC_NEVER && demand_starves(since, false, now) &&
+	       (demand_starves(since, true, now) || !runs_beside(p));
+}
+
+/* Between pools who has any waits for those, unless they stay in use. */
+static struct demand demand_of(const struct pool *p)
+{
+	return (struct demand){
+		.since = engines_others(p) == 0 ? waits_since(p) : USEC_NEVER,
+		.starves_since = starves(p) ? usable_since(p) : USEC_NEVER,
+	};
 }
 
 static unsigned wanted(struct pool *p);
 
-/* Servers of it come free, though they are in use just now: one did since p waits, and longer after that than it is ago.
- * A place is kept in vain no longer than p has waited for it, and has waited twice as long before it happens again. */
-static bool turns_over(const struct pool *p, bool of_db)
+static struct place_need need_of(const struct pool *p, bool of_db)
 {
-	usec_t since = usable_since(p), at = of_db ? p->db->free_at : p->account->free_at;
+	bool full = of_db ? pool_db_is_full(p) : pool_user_is_full(p);
+	bool idle = full && longest_idle(p, of_db) != NULL;
 
-	since = p->served_at > since ? p->served_at : since;
-	return at > since && at - since > loop_now() - at;
+	return (struct place_need){.is_idle = idle,
+		.is_lacked = full && !idle &&
+			     !demand_may_wait(
+				     in_vain_since(p), pool_limit_free_at(p, of_db), loop_now())};
 }
 
-/* Something is full, and nothing of it is idle elsewhere, nor likely to be soon. */
 static bool lacks(const struct pool *p, bool of_db)
 {
-	return (of_db ? pool_db_is_full(p) : pool_user_is_full(p)) &&
-	       longest_idle(p, of_db) == NULL && !turns_over(p, of_db);
+	return need_of(p, of_db).is_lacked;
 }
 
 /* ... that a place of p would not help. */
@@ -294,38 +300,27 @@ static bool lacks_more(const struct pool *other, const struct pool *p)
 	       (other->account != p->account && lacks(other, false));
 }
 
-/* It gets none of those it has, or has none, and what it could use one for has waited since then; USEC_NEVER: none of it. */
-static usec_t needs_since(struct pool *p, usec_t than)
-{
-	usec_t usable = usable_since(p), since;
-	bool hungry = starves(p, usable);
-
-	if (engines_others(p) > 0 && !hungry)
-		return USEC_NEVER;
-	since = hungry ? usable : waits_since(p);
-	return since < than && wanted(p) > 0 ? since : USEC_NEVER;
-}
-
-/* A pool that has nothing at all, or gets nothing, shares a limit with p, and could use a server; the one whose
- * first client has waited longest, and longer than `since`. */
+/* The pool with a claim to a limit that it shares with p, and a use for a server, that has waited longest, and longer
+ * than `since`. */
 static struct pool *starving(const struct pool *p, bool of_db, bool of_user, usec_t since)
 {
 	struct pool *found = NULL;
 
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *other = db->pools; other != NULL; other = other->next) {
-			usec_t needs;
+			struct demand c;
 
 			if (other == p || pool_waits_since(other) >= since ||
 				!((of_db && db == p->db) ||
 					(of_user && other->account == p->account)) ||
 				route_paused(db) || holding_back(other, loop_now()))
 				continue;
-			needs = needs_since(other, since);
-			if (needs >= since || lacks_more(other, p))
+			c = demand_of(other);
+			if (!demand_goes_before(&c, since, 0) || wanted(other) == 0 ||
+				lacks_more(other, p))
 				continue;
 			found = other;
-			since = needs;
+			since = c.starves_since < c.since ? c.starves_since : c.since;
 		}
 	return found;
 }
@@ -333,9 +328,10 @@ static struct pool *starving(const struct pool *p, bool of_db, bool of_user, use
 /* The last place is for who waits longest, be it in another pool. */
 static bool place_is_for_another(struct pool *p)
 {
+	usec_t since = starves(p) ? usable_since(p) : waits_since(p);
 	struct pool *other;
 
-	other = starving(p, pool_db_has_one_left(p), pool_user_has_one_left(p), claims_since(p));
+	other = starving(p, pool_db_has_one_left(p), pool_user_has_one_left(p), since);
 	if (other == NULL)
 		return false;
 	pool_mark_ready(other);
@@ -369,23 +365,12 @@ static bool make_room(struct pool *p)
 
 static unsigned client_limit(const struct pool *p, usec_t now);
 
-/* In use by tasks that are none of the pool's, or kept for them. */
-static unsigned beside(const struct pool *p)
-{
-	unsigned n = kept_beside(p);
-	const struct server *s;
-
-	DL_FOREACH (p->servers[SERVER_TASK].head, s)
-		n += s->task != NULL && s->task->time == TASK_BESIDE;
-	return n;
-}
-
-/* Servers that are not the engine's own: those for clients, and a few for tasks. */
+/* Servers that count: those for clients, and a few for tasks. */
 static unsigned most_servers(const struct pool *p)
 {
 	bool tasks = p->n_tasks > 0 && !p->lookup;
 
-	return client_limit(p, loop_now()) + beside(p) +
+	return client_limit(p, loop_now()) +
 	       (tasks ? (unsigned)conf_current()->p.queue_pool_size : 0);
 }
 
@@ -401,7 +386,7 @@ static bool gives_way(struct pool *p, struct server *s, usec_t since)
 	p->db->free_at = p->account->free_at = loop_now();
 	/* a task is served before a client of its pool who waits longer, and would get the place again */
 	since = first < since ? first : since;
-	if (team_self() != 0 && places_wanted(p, most_servers(p), since)) {
+	if (team_self() != 0 && places_wanted(s, most_servers(p), since)) {
 		server_close(s, "makes room for another process", NULL);
 		return true;
 	}
@@ -528,7 +513,7 @@ static unsigned beside_left(const struct pool *p, bool of_db, unsigned unused)
 	for (const struct database *db = route_first(); db != NULL; db = db->next)
 		for (const struct pool *other = db->pools; other != NULL; other = other->next)
 			if (of_db ? db == p->db : other->account == p->account)
-				n += beside(other);
+				n += pool_beside(other);
 	return n < part + unused ? part + unused - n : 0;
 }
 
@@ -699,7 +684,7 @@ static bool serve_clients(struct pool *p, usec_t now)
 /* Among those that tasks may have beside the pool, of which one is for what cannot run on the engine's own. */
 static bool engine_has_place(const struct pool *p, usec_t now)
 {
-	unsigned all = pool_servers_total(p) - (p->for_inspection != NULL) - beside(p);
+	unsigned all = pool_servers_total(p) - (p->for_inspection != NULL) - pool_beside(p);
 	unsigned limit = client_limit(p, now) + (unsigned)conf_current()->p.queue_pool_size;
 
 	return all + 1 < limit || (all < limit && engines_others(p) > client_limit(p, now));
@@ -735,27 +720,25 @@ static void give_to_others(struct pool *p)
 
 	while (p->servers[SERVER_IDLE].count > 0 &&
 		((s = pool_take_idle(p, false)) != NULL || (s = engines_longest_idle(p)) != NULL) &&
-		places_wanted(p, most_servers(p), USEC_NEVER))
+		places_wanted(s, most_servers(p), USEC_NEVER))
 		server_close(s, "makes room for another process", NULL);
-	/* one that is kept is beside the pool here, and one of it there */
-	while ((s = kept_longest_idle(p)) != NULL &&
-		places_wanted(p, most_servers(p) - kept_beside(p), USEC_NEVER))
+	while ((s = kept_longest_idle(p)) != NULL && places_wanted(s, most_servers(p), USEC_NEVER))
 		server_close(s, "makes room for another process", NULL);
 }
 
 /* Nothing more can be had here. */
 static void want_of_others(struct pool *p)
 {
-	usec_t since = usable_since(p);
-	bool both = pool_db_is_full(p) && pool_user_is_full(p);
+	struct place_want w = {.since = usable_since(p), .starves = starves(p)};
 
-	if (since != USEC_NEVER && p->servers[SERVER_LOGIN].count == 0 &&
-		!holding_back(p, loop_now()) && !route_stopped(p->db))
-		places_want(p, most_servers(p),
-			&(struct place_want){.since = since,
-				.starves = starves(p, since),
-				.db_is_idle = both && longest_idle(p, true) != NULL,
-				.user_is_idle = both && longest_idle(p, false) != NULL});
+	if (w.since == USEC_NEVER || p->servers[SERVER_LOGIN].count > 0 ||
+		holding_back(p, loop_now()) || route_stopped(p->db))
+		return;
+	if (p->db->max_connections > 0 && account_limits(p->account)->max_servers > 0) {
+		w.db = need_of(p, true);
+		w.user = need_of(p, false);
+	}
+	places_want(p, most_servers(p), &w);
 }
 
 bool pool_serve_ready(void *arg, usec_t now)
@@ -775,13 +758,15 @@ bool pool_serve_ready(void *arg, usec_t now)
 		launch_engine(p, now);
 		any |= serve_tasks(p, now);
 		any |= serve_clients(p, now);
-		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0)
+		if (team_self() != 0)
+			places_count_pool(p);
+		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0) {
 			pool_launch(p, now);
-		if (team_self() == 0)
+			if (team_self() != 0)
+				want_of_others(p);
 			continue;
-		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0)
-			want_of_others(p);
-		else
+		}
+		if (team_self() != 0)
 			give_to_others(p);
 	}
 	return any;
@@ -849,17 +834,12 @@ void pool_server_failed(struct server *s, const struct pg_error *err)
 		fail_waiting(p, now);
 }
 
-/* Those that are not the engine's own, nor beside all. */
+/* Those that count, of a pool with a size of its own in all processes. */
 static unsigned servers_there(const struct pool *p)
 {
-	unsigned aside = (p->for_inspection != NULL) + beside(p);
+	bool all = team_self() != 0 && !p->lookup && p->startup == NULL;
 
-	if (team_self() != 0 && !p->lookup && p->startup == NULL) {
-		unsigned all = places_of_pool(p, false);
-
-		return all > aside ? all - aside : 0;
-	}
-	return pool_servers_total(p) - aside - p->engines.n;
+	return all ? places_of_pool(p) : pool_servers_counted(p);
 }
 
 /* Of so many that wait: those that go to the engine's own connections, several at once. They are looked at again. One

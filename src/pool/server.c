@@ -97,11 +97,11 @@ static struct server *take_place(struct pool *p, bool engine, unsigned most, use
 
 	if (team_self() == 0)
 		return server_adopt(p);
-	if (!places_take_server(p, engine, most, since))
+	if (!places_take_server(p, !engine, most, since))
 		return NULL;
 	s = server_adopt(p);
 	if (s == NULL)
-		places_give_server(p, engine);
+		places_give_server(p);
 	return s;
 }
 
@@ -193,8 +193,6 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 		"more servers end than have begun");
 	p->db->n_servers--;
 	p->account->servers--;
-	if (team_self() != 0)
-		places_give_server(p, s->use.engine);
 	affinity_lost(s);
 	kept_lost(s);
 	if (s->use.engine) {
@@ -203,6 +201,8 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	}
 	if (p->for_inspection == s)
 		p->for_inspection = NULL;
+	if (team_self() != 0)
+		places_give_server(p);
 	pool_mark_ready(p);
 	if (for_client != NULL && (s->task != NULL || s->unasked != NULL))
 		s->end = mem_dup(for_client, sizeof(*for_client));

@@ -425,6 +425,52 @@ def test_a_server_that_is_busy_has_places_of_two_limits(qbouncer, db):
     assert [l.failed for l in loops] == [None] * len(loops)
 
 
+def at_process(proxy, db, user, number, n=1):
+    """So many clients there."""
+    wires, found = [], []
+    while len(found) < n:
+        wires.append(proxy.wire(db, user))
+        found = [w for w in wires if process_of(w) == number]
+    for w in set(wires) - set(found):
+        w.close()
+    return found
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.15, 0.3])
+def test_two_limits_that_two_busy_others_have(qbouncer, db, cluster, seconds):
+    """What one of them lets go is kept until the other does, though their servers never come free at once."""
+    proxy = qbouncer(processes=2, max_db_connections=1, max_user_connections=1, query_wait_timeout="20s",
+                     databases={"two": "host=%s port=%d dbname=%s" % (cluster.socket_dir, cluster.port, db)})
+    wait_for(lambda: len(pids(proxy)) == 2, "all processes")
+    waiter = at_process(proxy, db, "app", 2)[0]
+    busy = at_process(proxy, db, "other", 1, 2) + at_process(proxy, "two", "app", 1, 2)
+    loops = [Loop(w, "SELECT pg_sleep(%f)" % seconds) for w in busy]
+    try:
+        wait_for(lambda: all(l.rounds >= 2 or l.failed is not None for l in loops), "an answer for each, twice")
+        for _ in range(3):
+            waiter.rows("SELECT 1")
+    finally:
+        for l in loops:
+            l.times = 0
+        for l in loops:
+            l.join()
+            l.wire.close()
+    assert [l.failed for l in loops] == [None] * len(loops)
+    waiter.close()
+
+
+def test_a_connection_that_listens_takes_no_place_of_the_pool(qbouncer, db):
+    """Nor does it within one process."""
+    proxy = qbouncer(processes=N, default_pool_size=1, query_wait_timeout="10s")
+    there = one_of_each(proxy, db)
+    there[1].simple("LISTEN news")
+    for _ in range(2):
+        for w in there.values():
+            w.rows("SELECT 1")
+    for w in there.values():
+        w.close()
+
+
 def test_the_places_of_one_that_is_killed_are_free(qbouncer, db):
     proxy = qbouncer(processes=N, max_db_connections=1)
     there = one_of_each(proxy, db)

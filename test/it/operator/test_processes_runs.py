@@ -40,6 +40,24 @@ def all_once(direct, n):
     assert [i for i, in direct.execute("SELECT n FROM app.done ORDER BY n")] == list(range(1, n + 1))
 
 
+def test_a_job_takes_no_place_of_the_pool(qbouncer, db, direct):
+    """It runs beside what clients may have, for those of other processes, too."""
+    proxy = qbouncer(processes=N, default_pool_size=1, queue_run_pool_size=1, query_wait_timeout="10s")
+    there = one_of_each(proxy, db)
+    there[1].simple(MAKE)
+    tag(there[1], "QUEUE CREATE mail WITH (handler = 'app.work')")
+    direct.execute("SELECT pg_advisory_lock(7)")
+    tag(there[1], "QUEUE PUSH mail '{\"n\": 1, \"wait\": 7, \"sleep\": 0}'")
+    wait_for(lambda: value(direct, LOCKED) == 1, "the job")
+    for _ in range(2):
+        for w in there.values():
+            w.rows("SELECT 1")
+    direct.execute("SELECT pg_advisory_unlock(7)")
+    all_once(direct, 1)
+    for w in there.values():
+        w.close()
+
+
 @pytest.mark.parametrize("how", HOW)
 def test_several_processes(qbouncer, db, direct, how):
     """Each has its places; one that is killed comes back, and what it had is done by any of them."""

@@ -1,0 +1,759 @@
+/*
+ * Who waits is served, whatever the limits: crowds at random before the real hand-out (pool.c, places.c), in one process
+ * and in several, which are played one after the other here. The clock is ours; servers need a while to log in, clients
+ * keep them for as long as they like, but none for ever. Of each crowd is asked that no limit is exceeded, that nobody
+ * waits without end, and that servers are not logged in for too few.
+ *
+ * QB_CROWDS=n plays n of them, QB_CROWD=seed a single one and tells of it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "net/team.h"
+#include "pool/places.h"
+#include "pool/rooms.h"
+
+#define PROCESSES 4
+#define KINDS     3 /* of databases, and of users */
+#define ACTORS    14
+#define BEGIN     (1000 * USEC_SEC)
+#define LASTS     (30 * USEC_SEC)
+#define LOGIN     (4 * USEC_MSEC)
+#define JANITOR   (333 * USEC_MSEC)
+#define NEWS      (100) /* microseconds, from one process to another */
+
+enum does { THINKS, WAITS, HAS };
+
+struct actor {
+	struct client *c;
+	int process, db, user;
+	enum does does;
+	usec_t until; /* THINKS, HAS */
+	usec_t since; /* WAITS */
+	usec_t keeps, thinks;
+	bool runs; /* a statement; or its transaction is idle */
+	unsigned rounds;
+	usec_t worst;
+};
+
+struct process {
+	struct pool_all all;
+	usec_t tick[4], news;
+};
+
+static struct {
+	uint32_t random;
+	usec_t now, janitor;
+	int self, size; /* of the team */
+	struct process processes[PROCESSES + 1];
+	int n_actors, n_dbs, n_users, db_most, user_most, pool_size;
+	struct actor actors[ACTORS];
+	unsigned logins, served, killed;
+	usec_t worst, fair;
+	void (*on_place)(int from, const uint8_t *text, size_t len);
+	bool tells, kills;
+} play;
+
+static unsigned pick(unsigned n)
+{
+	play.random ^= play.random << 13;
+	play.random ^= play.random >> 17;
+	play.random ^= play.random << 5;
+	return play.random % n;
+}
+
+/* --- loop, team and connections, as far as a pool knows them --- */
+
+struct loop_tick {
+	usec_t (*fn)(void *arg, usec_t now);
+	int number;
+};
+
+static struct loop_tick ticks[4];
+static int n_ticks;
+
+usec_t loop_now(void)
+{
+	return play.now;
+}
+
+usec_t loop_clock(void)
+{
+	return play.now;
+}
+
+struct loop_tick *loop_tick_new(usec_t (*fn)(void *arg, usec_t now), void *arg, usec_t first)
+{
+	(void)arg;
+	(void)first;
+	for (int i = 0; i < n_ticks; i++)
+		if (ticks[i].fn == fn)
+			return &ticks[i];
+	assert_true(n_ticks < (int)ARRAY_LEN(ticks));
+	ticks[n_ticks] = (struct loop_tick){fn, n_ticks};
+	return &ticks[n_ticks++];
+}
+
+void loop_tick_at(struct loop_tick *t, usec_t when)
+{
+	usec_t *at = &play.processes[play.self].tick[t->number];
+
+	if (when < *at)
+		*at = when;
+}
+
+void loop_tick_free(struct loop_tick **p)
+{
+	*p = NULL;
+}
+
+int team_self(void)
+{
+	return play.size > 1 ? play.self : 0;
+}
+
+int team_size(void)
+{
+	return play.size;
+}
+
+void team_hear(enum team_word word, void (*fn)(int from, const uint8_t *text, size_t len))
+{
+	if (word == TEAM_PLACE)
+		play.on_place = fn;
+}
+
+int team_send_all(enum team_word word, const void *text, size_t len)
+{
+	(void)word;
+	(void)text;
+	(void)len;
+	for (int i = 1; i <= play.size; i++)
+		if (i != play.self && play.now + NEWS < play.processes[i].news)
+			play.processes[i].news = play.now + NEWS;
+	return play.size - 1;
+}
+
+void team_count_clients(unsigned n)
+{
+	(void)n;
+}
+
+static struct conn *a_conn(void)
+{
+	return (struct conn *)&play;
+}
+
+struct conn *conn_new(int fd, const struct conn_addr *peer, const struct conn_ops *ops, void *arg)
+{
+	(void)fd;
+	(void)peer;
+	(void)ops;
+	(void)arg;
+	return a_conn();
+}
+
+struct conn *conn_adopt(int fd, const struct conn_addr *peer, const char *host, const void *input,
+	size_t len, const struct conn_ops *ops, void *owner)
+{
+	(void)host;
+	(void)input;
+	(void)len;
+	return conn_new(fd, peer, ops, owner);
+}
+
+void conn_abandon(struct conn **p)
+{
+	*p = NULL;
+}
+
+const struct conn_addr *conn_peer(const struct conn *conn)
+{
+	static const struct conn_addr none;
+
+	(void)conn;
+	return &none;
+}
+
+void conn_write(struct conn *conn, const void *data, size_t len)
+{
+	(void)conn;
+	(void)data;
+	(void)len;
+}
+
+void conn_set_ops(struct conn *conn, const struct conn_ops *ops, void *arg)
+{
+	(void)conn;
+	(void)ops;
+	(void)arg;
+}
+
+void conn_count_unread(struct conn *conn, bool on)
+{
+	(void)conn;
+	(void)on;
+}
+
+void conn_want_read(struct conn *conn, bool on)
+{
+	(void)conn;
+	(void)on;
+}
+
+void conn_kick(struct conn *conn)
+{
+	(void)conn;
+}
+
+void conn_close(struct conn **p)
+{
+	*p = NULL;
+}
+
+uint64_t conn_sent(const struct conn *conn)
+{
+	(void)conn;
+	return 0;
+}
+
+/* --- what the rooms above would do --- */
+
+static bool login(struct server *s)
+{
+	s->conn = a_conn();
+	play.logins++;
+	return true;
+}
+
+static void of_client(struct client *c)
+{
+	(void)c;
+}
+
+static void of_database(struct database *db)
+{
+	(void)db;
+}
+
+static void of_server(struct server *s)
+{
+	(void)s;
+}
+
+static void nothing(void)
+{
+}
+
+static const struct pool_calls calls = {.login = login,
+	.welcome = of_client,
+	.wake = of_database,
+	.check = of_server,
+	.idle = of_client,
+	.fewer_logins = nothing};
+
+/* --- processes --- */
+
+static void enter(int i)
+{
+	play.self = i;
+	pool_all = play.processes[i].all;
+	if (pool_all.ready_head == NULL)
+		pool_all.ready_tail = &pool_all.ready_head;
+}
+
+static void leave(void)
+{
+	play.processes[play.self].all = pool_all;
+}
+
+static void fewer(void)
+{
+	struct server *s;
+
+	while ((s = server_all.dead.head) != NULL) {
+		DL_DELETE(server_all.dead.head, s);
+		server_all.dead.count--;
+		server_free(s);
+	}
+}
+
+static void each_pool(void (*fn)(struct pool *p))
+{
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next)
+			fn(p);
+}
+
+static void logs_in(struct pool *p)
+{
+	struct server *s, *tmp;
+
+	DL_FOREACH_SAFE (p->servers[SERVER_LOGIN].head, s, tmp) {
+		if (s->connect_time + LOGIN > play.now)
+			continue;
+		s->idle_since = play.now;
+		server_move(s, SERVER_IDLE);
+		p->welcome_known = true;
+		pool_mark_ready(p);
+	}
+}
+
+static void all_end(struct pool *p)
+{
+	struct server *s, *tmp;
+
+	for (int i = 0; i < SERVER_DEAD; i++)
+		DL_FOREACH_SAFE (p->servers[i].head, s, tmp) {
+			if (s->link != NULL)
+				s->link->link = NULL;
+			s->link = NULL;
+			server_close(s, "the end", NULL);
+		}
+}
+
+static void janitor(struct pool *p)
+{
+	if (p->waiting.count > 0)
+		pool_mark_ready(p);
+}
+
+static void releases(struct actor *a)
+{
+	struct server *s = a->c->link;
+
+	s->expect.count = 0;
+	s->link = NULL;
+	a->c->link = NULL;
+	s->mode = POOL_MODE_UNSET;
+	s->idle_since = play.now;
+	server_move(s, SERVER_IDLE);
+	pool_mark_ready(s->pool);
+	a->does = THINKS;
+	a->until = play.now + (a->thinks > 0 ? a->thinks / 2 + pick((unsigned)a->thinks) : 0);
+}
+
+static void acts(struct actor *a)
+{
+	if (a->does == HAS && a->until <= play.now)
+		releases(a);
+	if (a->does == THINKS && a->until <= play.now) {
+		a->does = WAITS;
+		a->since = a->c->request_time = play.now;
+		client_move(a->c, CLIENT_WAITING);
+		pool_mark_ready(a->c->pool);
+	}
+}
+
+static void looks(struct actor *a)
+{
+	usec_t waited = play.now - a->since;
+
+	if (a->does != WAITS || a->c->link == NULL)
+		return;
+	a->does = HAS;
+	a->until = play.now + a->keeps / 2 + pick((unsigned)a->keeps);
+	a->c->link->expect.count = a->runs;
+	a->rounds++;
+	play.served++;
+	if (waited > a->worst)
+		a->worst = waited;
+}
+
+/* Its places are free, its clients come again. */
+static void is_killed(int i)
+{
+	int size = play.size;
+
+	enter(i);
+	play.size = 1; /* nobody gives anything back */
+	each_pool(all_end);
+	play.size = size;
+	fewer();
+	for (int k = 0; k < play.n_actors; k++) {
+		struct actor *a = &play.actors[k];
+
+		if (a->process != i)
+			continue;
+		a->c->link = NULL;
+		if (a->c->state != CLIENT_ACTIVE)
+			client_move(a->c, CLIENT_ACTIVE);
+		a->does = THINKS;
+		a->until = play.now + LOGIN;
+	}
+	leave();
+	places_drop(i);
+	play.killed++;
+}
+
+/* The ends of servers are seen to in the same turn. */
+static bool serves(void)
+{
+	bool any = pool_serve_ready(NULL, play.now) || server_all.dead.count > 0;
+
+	fewer();
+	return any;
+}
+
+static void turn(int i)
+{
+	struct process *p = &play.processes[i];
+
+	enter(i);
+	for (int t = 0; t < n_ticks; t++)
+		if (p->tick[t] <= play.now) {
+			p->tick[t] = USEC_NEVER;
+			loop_tick_at(&ticks[t], ticks[t].fn(NULL, play.now));
+		}
+	if (p->news <= play.now) {
+		p->news = USEC_NEVER;
+		play.on_place(0, NULL, 0);
+	}
+	each_pool(logs_in);
+	if (play.janitor == play.now)
+		each_pool(janitor);
+	for (int k = 0; k < play.n_actors; k++)
+		if (play.actors[k].process == i)
+			acts(&play.actors[k]);
+	for (int n = 0; n < 8 && serves(); n++)
+		;
+	for (int k = 0; k < play.n_actors; k++)
+		if (play.actors[k].process == i)
+			looks(&play.actors[k]);
+	fewer();
+	leave();
+}
+
+/* --- the clock --- */
+
+static usec_t earliest;
+
+static void sooner(usec_t at)
+{
+	if (at < earliest)
+		earliest = at;
+}
+
+static void login_ends(struct pool *p)
+{
+	struct server *s;
+
+	DL_FOREACH (p->servers[SERVER_LOGIN].head, s)
+		sooner(s->connect_time + LOGIN);
+}
+
+static void next_moment(void)
+{
+	earliest = play.janitor = play.janitor > play.now ? play.janitor : play.now + JANITOR;
+	for (int k = 0; k < play.n_actors; k++)
+		if (play.actors[k].does != WAITS)
+			sooner(play.actors[k].until);
+	for (int i = 1; i <= play.size; i++) {
+		for (int t = 0; t < n_ticks; t++)
+			sooner(play.processes[i].tick[t]);
+		sooner(play.processes[i].news);
+		enter(i);
+		each_pool(login_ends);
+		leave();
+	}
+	play.now = earliest > play.now ? earliest : play.now + 1;
+}
+
+/* --- what is asked --- */
+
+static unsigned of_db[KINDS], of_user[KINDS], of_pool[KINDS][KINDS];
+
+static void counts(struct pool *p)
+{
+	int db = p->db->name[1] - '0', user = istr_text(p->user)[1] - '0';
+	unsigned n = pool_servers_total(p);
+
+	of_db[db] += n;
+	of_user[user] += n;
+	of_pool[db][user] += n;
+}
+
+static void within_limits(void)
+{
+	memset(of_db, 0, sizeof(of_db));
+	memset(of_user, 0, sizeof(of_user));
+	memset(of_pool, 0, sizeof(of_pool));
+	for (int i = 1; i <= play.size; i++) {
+		enter(i);
+		each_pool(counts);
+		leave();
+	}
+	for (int i = 0; i < KINDS; i++) {
+		assert_true(play.db_most == 0 || of_db[i] <= (unsigned)play.db_most);
+		assert_true(play.user_most == 0 || of_user[i] <= (unsigned)play.user_most);
+		for (int j = 0; j < KINDS; j++)
+			assert_true(of_pool[i][j] <= (unsigned)play.pool_size);
+	}
+}
+
+/* --- a crowd --- */
+
+static const usec_t times[] = {1, 5, 20, 50, 150, 300, 1000};
+
+static usec_t some_time(unsigned most)
+{
+	return times[pick(most)] * USEC_MSEC;
+}
+
+static void configure(void)
+{
+	struct conf_report report = {0};
+	struct buf b = BUF_INIT;
+	struct conf *c;
+
+	buf_printf(&b, "[databases]\n");
+	for (int i = 0; i < play.n_dbs; i++)
+		buf_printf(&b, "d%d = host=10.0.0.1 max_db_connections=%d pool_size=%d\n", i,
+			play.db_most, play.pool_size);
+	buf_printf(&b,
+		"[qbouncer]\nauth_type = any\nlog_disconnections = 0\nmax_user_connections = %d\n",
+		play.user_most);
+	c = conf_load_text("crowd", (const char *)b.data, b.len, &report);
+	if (c == NULL)
+		fail_msg("%.*s", (int)report.text.len, (const char *)report.text.data);
+	conf_install(c, &report);
+	buf_free(&report.text);
+	buf_free(&b);
+}
+
+static void comes(struct actor *a)
+{
+	char db[] = {'d', (char)('0' + a->db), 0}, user[] = {'u', (char)('0' + a->user), 0};
+	struct conn_addr peer = {0};
+	struct client *c;
+
+	enter(a->process);
+	c = a->c = client_new(0, &peer, NULL);
+	assert_non_null(c);
+	c->pool = pool_get(route_find(db), user);
+	assert_non_null(c->pool);
+	client_move(c, CLIENT_ACTIVE);
+	leave();
+	a->until = play.now + pick(50000);
+}
+
+static void begin(uint32_t seed, int processes)
+{
+	memset(&play, 0, sizeof(play));
+	play.random = seed * 2654435761u + 1;
+	for (int i = 0; i < 10; i++)
+		pick(2);
+	play.now = BEGIN;
+	play.size = processes;
+	play.n_dbs = 1 + (int)pick(KINDS);
+	play.n_users = 1 + (int)pick(KINDS);
+	play.db_most = (int)pick(4);
+	play.user_most = (int)pick(4);
+	play.pool_size = 1 + (int)pick(4);
+	play.n_actors = 2 + (int)pick(ACTORS - 1);
+	if (seed % 3 == 0) { /* two limits whose servers are two different others */
+		play.n_dbs = play.n_users = 2;
+		play.db_most = play.user_most = 1;
+		play.n_actors = 5;
+	}
+	play.kills = seed % 5 == 1;
+	configure();
+	for (int i = 1; i <= processes; i++) {
+		memset(play.processes[i].tick, 0xff, sizeof(play.processes[i].tick));
+		play.processes[i].news = USEC_NEVER;
+		play.processes[i].all.generation = 1;
+		enter(i);
+		assert_true(pool_start(&calls));
+		places_start();
+		leave();
+	}
+	for (int k = 0; k < play.n_actors; k++) {
+		struct actor *a = &play.actors[k];
+
+		a->process = 1 + (int)pick((unsigned)processes);
+		a->db = (int)pick((unsigned)play.n_dbs);
+		a->user = (int)pick((unsigned)play.n_users);
+		a->keeps = some_time(ARRAY_LEN(times));
+		a->thinks = pick(3) == 0 ? some_time(ARRAY_LEN(times)) : 0;
+		a->runs = pick(2) == 0;
+		if (seed % 3 == 0) {
+			a->db = k % 2;
+			a->user = k == 0 ? 0 : !a->db;
+			a->thinks = 0;
+		}
+		comes(a);
+		play.fair += a->keeps * 3 / 2 + LOGIN;
+	}
+}
+
+static void end(void)
+{
+	struct client *c;
+
+	for (int k = 0; k < play.n_actors; k++) {
+		enter(play.actors[k].process);
+		client_close(play.actors[k].c, CLIENT_END_BY_US, NULL);
+		leave();
+	}
+	while ((c = client_all.dead.head) != NULL) {
+		DL_DELETE(client_all.dead.head, c);
+		client_all.dead.count--;
+		client_free(c);
+	}
+	for (int i = 1; i <= play.size; i++) {
+		enter(i);
+		each_pool(all_end);
+		fewer();
+		leave();
+	}
+	for (int i = 1; i <= play.size; i++) {
+		enter(i);
+		for (struct database *db = route_first(); db != NULL; db = db->next)
+			for (struct pool *p = db->pools; play.size > 1 && p != NULL; p = p->next) {
+				assert_int_equal(places_of_db(p), 0);
+				assert_int_equal(places_of_user(p), 0);
+				assert_int_equal(places_of_pool(p), 0);
+			}
+		route_free();
+		leave();
+	}
+	places_stop();
+	pool_stop();
+	conf_uninstall();
+}
+
+static void tell(uint32_t seed)
+{
+	printf("crowd %u: %d processes, %d databases of %d, %d users of %d, pools of %d; %u served, %u logins, %llu ms waited of %llu\n",
+		seed, play.size, play.n_dbs, play.db_most, play.n_users, play.user_most,
+		play.pool_size, play.served, play.logins,
+		(unsigned long long)(play.worst / USEC_MSEC),
+		(unsigned long long)(play.fair / USEC_MSEC));
+	for (int k = 0; play.tells && k < play.n_actors; k++) {
+		const struct actor *a = &play.actors[k];
+
+		printf("  process %d, d%d, u%d: keeps %llu %s, thinks %llu: %u rounds, %llu ms waited\n",
+			a->process, a->db, a->user, (unsigned long long)(a->keeps / USEC_MSEC),
+			a->runs ? "running" : "idle", (unsigned long long)(a->thinks / USEC_MSEC),
+			a->rounds, (unsigned long long)(a->worst / USEC_MSEC));
+	}
+}
+
+static void crowd(uint32_t seed, int processes, bool tells)
+{
+	begin(seed, processes);
+	play.tells = tells;
+	while (play.now < BEGIN + LASTS) {
+		int first = (int)pick((unsigned)processes);
+
+		next_moment();
+		for (int i = 0; i < processes; i++)
+			turn(1 + (first + i) % processes);
+		within_limits();
+		if (play.kills && processes > 1 && play.janitor == play.now && pick(10) == 0)
+			is_killed(1 + first);
+	}
+	for (int k = 0; k < play.n_actors; k++) {
+		struct actor *a = &play.actors[k];
+
+		if (a->does == WAITS && play.now - a->since > a->worst)
+			a->worst = play.now - a->since;
+		if (a->worst > play.worst)
+			play.worst = a->worst;
+	}
+	if (tells)
+		tell(seed);
+	if (play.worst > 2 * play.fair + 2 * USEC_SEC)
+		fail_msg("crowd %u of %d processes: one has waited %llu ms", seed, processes,
+			(unsigned long long)(play.worst / USEC_MSEC));
+	if (play.logins > play.served + 10 * (play.killed + 1))
+		fail_msg("crowd %u of %d processes: %u logins for %u", seed, processes, play.logins,
+			play.served);
+}
+
+static void crowds(int processes)
+{
+	const char *one = getenv("QB_CROWD"), *many = getenv("QB_CROWDS");
+	uint32_t n = many != NULL ? (uint32_t)atoi(many) : 30;
+	uint32_t from = one != NULL ? (uint32_t)atoi(one) : 1;
+	unsigned logins = 0, served = 0;
+
+	for (uint32_t seed = from; seed < (one != NULL ? from + 1 : from + n); seed++) {
+		crowd(seed, processes, one != NULL);
+		if (one == NULL && many != NULL)
+			tell(seed);
+		logins += play.logins;
+		served += play.served;
+		end();
+	}
+	printf("# %d processes: %u served, %u logins\n", processes, served, logins);
+}
+
+static void test_one_process(void **state)
+{
+	(void)state;
+	crowds(1);
+}
+
+static void test_two_processes(void **state)
+{
+	(void)state;
+	crowds(2);
+}
+
+static void test_three_processes(void **state)
+{
+	(void)state;
+	crowds(3);
+}
+
+/* A database and a user that are new at once, whose names fall on the same row. */
+static void test_each_name_has_a_row(void **state)
+{
+	(void)state;
+	memset(&play, 0, sizeof(play));
+	play.now = BEGIN;
+	play.size = 2;
+	play.self = 1;
+	play.n_dbs = play.pool_size = 1;
+	configure();
+	for (int i = 0; i < 5000; i++) {
+		struct database db = {.magic = DATABASE_MAGIC};
+		struct pool p = {.magic = POOL_MAGIC, .db = &db};
+		char user[16];
+
+		snprintf(db.name, sizeof(db.name), "d%d", i);
+		snprintf(user, sizeof(user), "u%d", i);
+		p.user = istr_get(user, strlen(user));
+		p.account = account_get(p.user);
+		assert_true(places_take_server(&p, true, 1, USEC_NEVER));
+		assert_int_equal(places_of_db(&p), 1);
+		assert_int_equal(places_of_user(&p), 1);
+		assert_int_equal(places_of_pool(&p), 1);
+		places_give_server(&p);
+		assert_int_equal(places_of_user(&p), 0);
+		account_put(&p.account);
+		istr_drop(&p.user);
+		play.now += USEC_SEC;
+	}
+	conf_uninstall();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one_process),
+		cmocka_unit_test(test_two_processes),
+		cmocka_unit_test(test_three_processes),
+		cmocka_unit_test(test_each_name_has_a_row),
+	};
+
+	if (!places_create())
+		return 1;
+	return cmocka_run_group_tests_name("pool_crowd", tests, NULL, NULL);
+}
