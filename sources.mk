@@ -1017,6 +1017,7 @@ qb_dialogues = \
 	test/scenario/pool/engine_crowd.dlg \
 	test/scenario/pool/engine_crowded.dlg \
 	test/scenario/pool/fatal_when_idle.dlg \
+	test/scenario/pool/free_server_elsewhere.dlg \
 	test/scenario/pool/held_back_starves_nobody.dlg \
 	test/scenario/pool/idle_in_transaction.dlg \
 	test/scenario/pool/query_abandoned.dlg \

@@ -46,6 +46,7 @@ struct account {
 	struct account_limits limits;
 	uint64_t runs_in;          /* pool.c: when statements were last seen to run on those servers */
 	usec_t free_at;            /* ... and when one of them was free that others could have had */
+	usec_t missed_at;          /* ... and somebody found no place for one more; 0: they have been told of a free one */
 };
 struct account *account_get(struct istr *name); /* a reference; NULL: memory */
 struct account *account_find(const struct istr *name); /* borrowed; NULL: there is none */
@@ -125,7 +126,7 @@ struct database {
 	bool paused, disabled, gone;
 	unsigned generation;
 	uint64_t runs_in;       /* as in struct account */
-	usec_t free_at;
+	usec_t free_at, missed_at;
 	unsigned n_clients, n_servers;
 	struct pool *pools;
 	struct listener *listener; /* NULL: nobody listens */

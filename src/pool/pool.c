@@ -352,10 +352,14 @@ static bool make_room(struct pool *p)
 		s = kept_longest_idle(p);
 	if (s != NULL)
 		server_close(s, "makes room for a client", NULL);
-	if (pool_db_is_full(p) && (of_db = longest_idle(p, true)) == NULL)
+	if (pool_db_is_full(p) && (of_db = longest_idle(p, true)) == NULL) {
+		p->db->missed_at = loop_now();
 		return false;
-	if (pool_user_is_full(p) && (of_user = longest_idle(p, false)) == NULL)
+	}
+	if (pool_user_is_full(p) && (of_user = longest_idle(p, false)) == NULL) {
+		p->account->missed_at = loop_now();
 		return false;
+	}
 	if (of_db != NULL)
 		server_close(of_db, "evicted: max_db_connections", NULL);
 	if (of_user != NULL && of_user != of_db)
@@ -741,6 +745,23 @@ static void want_of_others(struct pool *p)
 	places_want(p, most_servers(p), &w);
 }
 
+/* A server of p has nothing to do: who has found no place of its limits looks again. false: there is nobody. */
+static bool tell_others(struct pool *p)
+{
+	bool of_db = p->db->missed_at != 0, of_user = p->account->missed_at != 0;
+
+	if ((!of_db && !of_user) ||
+		p->servers[SERVER_IDLE].count + p->servers[SERVER_KEPT].count == 0)
+		return false;
+	p->db->missed_at = p->account->missed_at = 0;
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *other = db->pools; other != NULL; other = other->next)
+			if (((of_db && db == p->db) || (of_user && other->account == p->account)) &&
+				pool_waits_since(other) != USEC_NEVER)
+				pool_mark_ready(other);
+	return true;
+}
+
 bool pool_serve_ready(void *arg, usec_t now)
 {
 	struct pool *p, *list = pool_take_ready();
@@ -768,6 +789,7 @@ bool pool_serve_ready(void *arg, usec_t now)
 		}
 		if (team_self() != 0)
 			give_to_others(p);
+		any |= tell_others(p);
 	}
 	return any;
 }
