@@ -226,8 +226,8 @@ $$;
 -- thousand queues it takes seconds, and what was found is not to wait for the end: "after" is 0, then what the last row says
 -- ("next" without a name). met: into so many queues it has looked.
 --
--- A session's first look into a queue is 1 to 2 ms. So those come first (negative numbers) in which there is a row, as far as
--- Postgres has counted: it counts late, and may have forgotten it all, so all others follow (positive ones). If most have rows it
+-- A session's first look into a queue is 1 to 2 ms. So the rest comes first, for which somebody may wait; then those (negative
+-- numbers) in which there is a row, as far as Postgres has counted: it counts late, and may have forgotten it all, so all others follow (positive ones). If most have rows it
 -- is all in one.
 --
 -- Leases are found by their ends, among all that is delayed or expires: an index of them would cost each take and each
@@ -246,7 +246,7 @@ DECLARE
 	me CONSTANT oid := quote_ident(current_user)::regrole;
 	there int4[];
 	q queue.queues;
-	likely bool := these IS NULL AND after <= 0;
+	phase int4 := CASE WHEN these IS NOT NULL OR after > 0 THEN 2 WHEN after < 0 THEN 1 ELSE 0 END;	-- 0: the rest alone; 1: with rows
 	behind int4 := abs(after);
 	any_passed bool := false;
 	seen int4 := 0;
@@ -258,23 +258,20 @@ BEGIN
 	IF after = 0 AND (these IS NULL OR '' = ANY (rest)) THEN
 		RETURN QUERY SELECT * FROM queue._orphans_of_streams(there);
 	END IF;
-	IF likely AND after = 0 THEN
-		likely := (SELECT 2 * count(*) FILTER (WHERE queue._has_rows(c.name)) < count(*) FROM queue.queues AS c);
-	END IF;
 	LOOP
 		FOR q IN SELECT * FROM queue.queues AS c
-				WHERE c.number > behind AND (these IS NULL OR c.name = ANY (these) AND c.owner <> me OR c.name = ANY (rest))
-					AND (NOT likely OR queue._has_rows(c.name))
+				WHERE c.number > behind AND (these IS NULL AND phase > 0 OR c.name = ANY (these) AND c.owner <> me OR c.name = ANY (rest))
+					AND (phase <> 1 OR queue._has_rows(c.name))
 				ORDER BY c.number LOOP	-- by the index: a scan would be "expensive", and compiled (jit)
-			IF any_passed AND (clock_timestamp() > until OR changed >= most_changed) THEN
-				RETURN QUERY SELECT NULL::text, CASE WHEN likely THEN -behind ELSE behind END, seen;
+			IF any_passed AND phase > 0 AND (clock_timestamp() > until OR changed >= most_changed) THEN
+				RETURN QUERY SELECT NULL::text, CASE phase WHEN 1 THEN -behind ELSE behind END, seen;
 				RETURN;
 			END IF;
 			behind := q.number;
 			any_passed := true;
 			CONTINUE WHEN NOT queue._visits(q, used) OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'UPDATE')
 				OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'DELETE');
-			looked := queue._orphans_of(q, there, likely);
+			looked := queue._orphans_of(q, there, phase = 1);
 			seen := seen + looked.met::int4;
 			changed := changed + (looked.back <> '{}')::int4;
 			RETURN QUERY SELECT b, NULL::int4, NULL::int4 FROM unnest(looked.back) AS b;
@@ -282,8 +279,9 @@ BEGIN
 				RETURN QUERY SELECT q.name, 0, NULL::int4;
 			END IF;
 		END LOOP;
-		EXIT WHEN NOT likely;
-		likely := false;
+		EXIT WHEN phase = 2;
+		phase := CASE WHEN phase = 0
+			AND (SELECT 2 * count(*) FILTER (WHERE queue._has_rows(c.name)) < count(*) FROM queue.queues AS c) THEN 1 ELSE 2 END;
 		behind := 0;
 		any_passed := false;	-- 0 is the beginning of all
 	END LOOP;

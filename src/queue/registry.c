@@ -25,11 +25,14 @@
 #include "registry.h"
 #include "siblings.h"
 #include "system.h"
+#include "wakes.h"
 
 /* After our own session was lost the database may have been away: other proxies get this long to
  * come back. */
 #define COME_BACK     (15 * USEC_SEC)
 #define SCAN_AGAIN    (2 * USEC_SEC)
+
+#define WAITED_FOR    100 /* queues that have their turn before others */
 
 #define PEERS_MAX     1000
 #define OTHERS_MAX    "1000"
@@ -299,10 +302,11 @@ static void put_ids(struct buf *b, const struct registry *g)
 	array_end(b, start, n);
 }
 
-static void put_left(struct buf *b, const struct agent *role)
+/* Those that were left; and if all have their turn, those first for which somebody waits. */
+static void put_rest(struct buf *b, const struct qdb *db, const struct agent *role, bool all)
 {
 	size_t start = array_begin(b, OID_TEXT, false);
-	int n = 0;
+	int n = all ? waitqs_put(b, db, WAITED_FOR) : 0;
 
 	NAMES_FOREACH (queue, &role->left) {
 		array_put_text(b, queue);
@@ -336,7 +340,7 @@ static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 		agent_asked(role);
 	}
 	build_store_i32(after, role->scan_after);
-	put_left(&left, role);
+	put_rest(&left, db, role, begins && !only_new);
 	params[4].data = left.data;
 	params[4].len = (int32_t)left.len;
 	if (only_new) {

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "wire/array.h"
 #include "queue/stat.h"
 #include "count.h"
 #include "head.h"
@@ -173,6 +174,20 @@ static void waitq_event(struct qdb *db, const char *queue)
 	CHECK_QDB(db);
 	head_event(db, queue);
 	wake(db, queue, 0, 0);
+}
+
+int waitqs_put(struct buf *b, const struct qdb *db, int most)
+{
+	int n = 0;
+
+	CHECK_QDB(db);
+	for (const struct waitq *r = db->waitqs; r != NULL && n < most; r = r->hh.next) {
+		if (r->n_members == 0)
+			continue;
+		array_put_text(b, r->name);
+		n++;
+	}
+	return n;
 }
 
 void waitqs_wake_all(struct qdb *db)

@@ -46,6 +46,8 @@ void wakes_stop(void);
 void waitq_wake(struct qdb *db, const char *queue, unsigned jobs);
 /* ... and nothing of it lies below the mark, if it is one. */
 void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark);
+/* The queues that somebody waits for, so many at most, as elements of a text[] in binary: their number. */
+int waitqs_put(struct buf *b, const struct qdb *db, int most);
 void waitqs_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
 /* Readers of streams hear of it, too. queue NULL: any. jobs: so many were pushed; 0: nobody knows what is new. */
 typedef void waitq_also_fn(struct qdb *db, const char *queue, unsigned jobs);

@@ -156,6 +156,19 @@ def test_orphans_in_steps(db):
     assert [tuple(r) for r in db.rows(step, None, 2, -1)] == [("c", None)]
 
 
+def test_orphans_of_which_somebody_waits(db):
+    """They come before all others, however long it takes."""
+    for name in ("a", "b", "c"):
+        db.create(name)
+        db.push(name, "1")
+        take_as(db, 77, name)
+    step = "SELECT queue, next FROM queue._orphans_step('{}', '{}', NULL, %s, -1, %s) WHERE queue IS NOT NULL OR next IS NOT NULL"
+    first = [tuple(r) for r in db.rows(step, 0, ["c", "b", "nothing"])]
+    assert first[:2] == [("b", None), ("c", None)] and ("a", None) in first
+    assert db.rows(step, 0, ["b"])[0][0] is None
+    assert all(queue is None for queue, _ in db.rows(step, 1, ["b"]))
+
+
 def test_orphans(q):
     q.create("r")
     q.push("q", *"12345")

@@ -234,6 +234,7 @@ def test_a_look_in_steps(qbouncer, db, direct):
         assert take(v, "QUEUE TAKE mail WAIT '60s'")["attempt"] in ("1", "2")
         assert take(v, "QUEUE TAKE mail WAIT '60s'")["attempt"] in ("1", "2")
         wait_for(lambda: any(step[:2] == (None, 3) for step in steps()), "the steps")
+        assert any(step == (None, 0, ["mail"]) for step in steps())     # for which somebody waits
         looks = [after for these, after, _ in steps() if these is None]
         assert looks[0] == 0 and [after for after in looks if after > 0] == [1, 2, 3]   # negative: those that had rows, before
         take(v, "QUEUE TAKE b")
