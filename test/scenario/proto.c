@@ -285,9 +285,13 @@ static int count_from(const struct word *x)
 
 static void put_many(struct bytes *b, size_t n)
 {
+	char text[4096];
+
 	put_i32(b, (int64_t)n);
-	while (n-- > 0)
-		put_u8(b, 'x');
+	memset(text, 'x', sizeof(text));
+	for (; n > sizeof(text); n -= sizeof(text))
+		bytes_add(b, text, sizeof(text));
+	bytes_add(b, text, n);
 }
 
 static void put_values(struct bytes *b, const struct word *x)
