@@ -226,6 +226,7 @@ $$;
 CREATE OR REPLACE FUNCTION queue._generate_stream(k int4, kind text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET check_function_bodies = off	-- as of queues (generate.sql)
 AS $$
 DECLARE
 	pinned CONSTANT text := 'SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
