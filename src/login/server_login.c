@@ -415,6 +415,7 @@ static void become_ready(struct server *s)
 	s->idle_since = loop_now();
 	if (s->unasked != NULL) {
 		server_move(s, SERVER_LISTENING);
+		pool_mark_ready(p); /* it does not count as to the size of the pool any more */
 		s->unasked->up(s);
 		return;
 	}
