@@ -937,7 +937,7 @@ static usec_t next_deadline(void)
 	return next;
 }
 
-bool fake_time(usec_t span, void (*at_each_stop)(void))
+bool fake_time(usec_t span, usec_t late, void (*at_each_stop)(void))
 {
 	usec_t end = net.now + span, next;
 	int here = 0;
@@ -951,7 +951,7 @@ bool fake_time(usec_t span, void (*at_each_stop)(void))
 		if (here > 1000)
 			return false;
 		if (next > net.now)
-			net.now = next;
+			net.now = next + late < end ? next + late : end;
 		if (!fake_settle())
 			return false;
 		at_each_stop();

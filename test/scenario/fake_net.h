@@ -50,7 +50,7 @@ void fake_byte_by_byte(bool on);
 /* Turns until nothing is left to do at this moment. False: it never comes to rest. */
 MUST_CHECK bool fake_settle(void);
 /* Lets time pass, stopping at each deadline. */
-MUST_CHECK bool fake_time(usec_t span, void (*at_each_stop)(void));
+MUST_CHECK bool fake_time(usec_t span, usec_t late, void (*at_each_stop)(void));
 
 /* Unread, unwritten or unanswered bytes in any connection; text says of what. */
 bool fake_pending(char *text, size_t size);

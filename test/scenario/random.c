@@ -302,5 +302,5 @@ const char *random_play(unsigned seed, bool trace)
 		trouble = finish_sessions();
 	if (!trouble)
 		trouble = count_answers();
-	return trouble ? trouble : script_finish(true);
+	return trouble ? trouble : script_finish(true, 0);
 }

@@ -37,8 +37,8 @@ const char *script_cancel(struct actor *a);
 const char *script_time(usec_t span);
 const char *script_read_time(const char *text, usec_t *ret); /* +5s */
 /* Everybody leaves, time passes: NULL when nothing is left over. leases_may_stay: without memory a
- * job is not given back, its lease runs out. */
-const char *script_finish(bool leases_may_stay);
+ * job is not given back, its lease runs out. late: so much later deadlines are noticed. */
+const char *script_finish(bool leases_may_stay, usec_t late);
 /* Messages that no step expected; NULL: none. */
 const char *script_unexpected(void);
 
