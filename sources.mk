@@ -382,6 +382,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/schema.c \
 	src/queue/schema_int.h \
 	src/queue/shape.c \
+	src/queue/shown.c \
+	src/queue/shown.h \
 	src/queue/siblings.c \
 	src/queue/siblings.h \
 	src/queue/sift.c \

@@ -7,8 +7,8 @@
  * With WHERE it asks on its own server, with the client's SQL (sift.c); what does not fit is passed, so it may ask many
  * times before it gets something, and pauses when it has looked in vain, twice as long each time.
  *
- * A large delivery is shown to its client while it comes: until its end it is nobody's, and an error may take its place.
- * While the client does not read it the server is not read (rest()), for a minute, and while its lease would last.
+ * A large delivery is shown to its client while it comes (shown.c): until its end it is nobody's, and an error may take its
+ * place.
  *
  * Every wait ends through leave() (park.h). Entry points: stream_*.
  */
@@ -26,6 +26,7 @@
 #include "queue_int.h"
 #include "registry.h"
 #include "schema_int.h"
+#include "shown.h"
 #include "sift.h"
 #include "stream_int.h"
 #include "system.h"
@@ -33,11 +34,6 @@
 #include "types.h"
 #include "wakes.h"
 
-#define PART_SIZE      (16 * 1024) /* bytes of rows that do not wait for those behind them */
-#define PART_OF_WHERE  (1024 * 1024)
-#define UNREAD_LONGEST (60 * USEC_SEC)
-#define UNREAD_MUCH                                                                                \
-	(1024 * 1024)    /* bytes of who does not read and cannot rest: what he has, or more */
 #define LANE_LOCKED 100  /* ms: what the database says if a lane was not free */
 #define BESIDE_SLOW 1000 /* ms: ... and that may be the one of who reads slowly */
 
@@ -118,19 +114,10 @@ static void lease(struct reader *w)
 	w->taker->ops->leased(w->taker);
 }
 
-/* What has come, and was not shown yet. */
-static struct answer answer_of(const struct reader *w)
-{
-	return (struct answer){.n_rows = w->got.n,
-		.rows = w->got.rows,
-		.fields = qverb_delivered_columns[w->args.payload], /* may be known only now */
-		.n_fields = DELIVERY_due_ms};
-}
-
 static void end_answer(struct park *p)
 {
 	struct reader *w = of_park(p);
-	struct answer a = answer_of(w);
+	struct answer a = shown_rest(w);
 	struct taker *t;
 
 	w->got.rows = BUF_INIT;
@@ -183,74 +170,6 @@ static void note_nothing(struct reader *w, const struct wire_col *cols)
 	w->out = true;
 }
 
-/* It holds a connection of the engine, its subscription and a snapshot: it ends with its lease, and sooner when nothing is
- * read for UNREAD_LONGEST. If too many rest already it goes on, and is kept here; so it is without memory. */
-static bool rests_on(struct reader *w)
-{
-	usec_t at = loop_now() + UNREAD_LONGEST;
-
-	w->sent = w->taker->ops->sent(w->taker);
-	return park_again_at(&w->park, at < w->until ? at : w->until);
-}
-
-static void rest(struct reader *w)
-{
-	INVARIANT(w->task != NULL && w->taker != NULL, "nobody reads what nobody sends");
-	if (!task_may_rest(w->task) || !rests_on(w))
-		return;
-	w->shown = SHOWN_UNREAD;
-	task_rest(w->task, true);
-	reader_is_slow(w);
-}
-
-static void goes_on(struct park *p)
-{
-	struct reader *w = of_park(p);
-	usec_t at = p->started + p->wait, now = loop_now();
-
-	CHECK_PARK(p);
-	if (w->shown != SHOWN_UNREAD)
-		return;
-	w->shown = SHOWN_ROWS;
-	w->heard = now;
-	task_rest(w->task, false);
-	/* from now on the end of WAIT counts again */
-	if (p->wait > 0)
-		(void)!park_again_at(p, at > now + STUCK_AFTER ? at : now + STUCK_AFTER);
-}
-
-/* Returns how much of it is kept for its client. */
-static size_t show_part(struct reader *w)
-{
-	struct taker *t = w->taker;
-	struct answer a = answer_of(w);
-	enum part_taken taken;
-
-	if (t == NULL) {
-		buf_reset(&w->got.rows);
-		return 0;
-	}
-	if (t->ops->part == NULL || w->got.torn || buf_failed(&w->got.rows) || w->until == 0)
-		return w->got.rows.len;
-	taken = t->ops->part(t, &a);
-	if (taken == PART_REFUSED)
-		return w->got.rows.len;
-	w->got.rows = a.rows;
-	if (w->shown == SHOWN_UNREAD)
-		return 0;
-	w->shown = SHOWN_ROWS;
-	task_rest(w->task, false);
-	if (taken == PART_FULL)
-		rest(w);
-	return taken == PART_FULL && w->shown != SHOWN_UNREAD ? UNREAD_MUCH : 0;
-}
-
-/* A condition may still fail, which would say at which event. */
-static size_t part_size(const struct reader *w)
-{
-	return w->args.where != NULL ? PART_OF_WHERE : PART_SIZE;
-}
-
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct reader *w = arg;
@@ -261,8 +180,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		note_nothing(w, cols);
 	if (w->got.lasts > 0 && task_sent_at(w->task) != 0)
 		w->until = task_sent_at(w->task) + (usec_t)(w->got.lasts - 1) * USEC_MSEC;
-	if (w->got.rows.len >= part_size(w))
-		bound_part(&w->bound, w->task, show_part(w));
+	shown_row(w);
 }
 
 /* Who asked for it has left: the next one need not wait for the end of its lease. */
@@ -605,22 +523,6 @@ static struct taker *taker_of(const struct park *p)
 	return of_park(p)->taker;
 }
 
-static void fail_unread(struct reader *w)
-{
-	bool lease = loop_now() >= w->until;
-	struct pg_error err;
-
-	pg_error_set(&err, "57014",
-		lease ? "the lease of a delivery was over before it was read"
-		      : "nothing of a delivery was read for a minute");
-	pg_error_detail(
-		&err, "While rows are not read their connection to the server is not free.");
-	pg_error_hint(&err,
-		"Its events are delivered again. Read the answer to its end before working on it, or TAKE with a lower LIMIT%s.",
-		lease ? " or a longer LEASE" : "");
-	park_fail(&w->park, &err);
-}
-
 /* Part of a delivery is none: it is heard to the end, or was in vain. */
 static bool is_over(struct park *p)
 {
@@ -629,9 +531,7 @@ static bool is_over(struct park *p)
 	struct pg_error err;
 
 	if (w->shown == SHOWN_UNREAD) {
-		if (loop_now() >= w->until || w->taker->ops->sent(w->taker) == w->sent ||
-			!rests_on(w))
-			fail_unread(w);
+		shown_is_over(w);
 		return false;
 	}
 	w->expired = true;
@@ -671,7 +571,7 @@ static bool begin(struct reader *w)
 		.expire = is_over,
 		.lets_go = lets_go,
 		.leave = reader_end,
-		.drained = goes_on,
+		.drained = shown_goes_on,
 		.answer = end_answer,
 		.stat = stat_reader};
 

