@@ -577,7 +577,7 @@ qb_doc = \
 	doc/decisions/047-answers-together.md \
 	doc/decisions/048-queue-per-tenant.md \
 	doc/decisions/049-asleep.md \
-	doc/decisions/049-long-way-of-a-take.md \
+	doc/decisions/050-long-way-of-a-take.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
