@@ -31,15 +31,16 @@ usec_t places_user_free_at(const struct pool *p);
 struct place_want {
 	usec_t since;
 	bool starves; /* nothing comes free here, for long; else who has its part waits for that */
+	unsigned for_clients, for_tasks; /* so many servers the pool may have for those; 0: none of them waits */
 	struct place_need {
 		bool is_idle;   /* it is full, and a server here, of another pool, would make room */
 		bool is_lacked; /* it is full, and none is idle, nor likely to be soon */
 	} db, user;
 };
-/* Somebody waits since then, and there is no place: the others hear it. most: of the pool, as above. */
-void places_want(struct pool *p, unsigned most, const struct place_want *w);
+/* Somebody waits since then, and there is no place: the others hear it. */
+void places_want(struct pool *p, const struct place_want *w);
 /* A server that is free: does somebody elsewhere go before who waits for it here, since then? */
-bool places_wanted(const struct server *s, unsigned most, usec_t since);
+bool places_wanted(const struct server *s, usec_t since);
 
 enum place_limit { PLACE_GOOD, PLACE_DB, PLACE_USER };
 /* A client has come: how many there may be of the database, and of the user. 0: any number. */

@@ -32,7 +32,8 @@ struct row {
 	usec_t meant;   /* somebody has looked for it, perhaps to count in it */
 	usec_t free_at; /* a server that has a place of it was free, and others could have had that */
 	struct want {
-		usec_t said; /* 0: never */
+		usec_t said;   /* 0: never */
+		unsigned most; /* one may be used there while there are fewer, in all processes */
 		struct demand demand;
 		const struct row *
 			with; /* of that, too, a place is lacked, and this one alone is of no use; or NULL */
@@ -229,7 +230,8 @@ static bool has_room(const struct row *r, unsigned most, usec_t since)
 	if (is_full(r, most))
 		return false;
 	for (int i = 1; i <= team_size(); i++)
-		theirs += r->want[i].with == NULL && goes_before(r, i, since, r->used[team_self()]);
+		theirs += r->want[i].with == NULL && r->total < r->want[i].most &&
+			  goes_before(r, i, since, r->used[team_self()]);
 	return r->total + theirs < most;
 }
 
@@ -399,6 +401,7 @@ static bool want(struct row *r, unsigned most, const struct place_want *w, const
 	news = own->said + WANT_AGAIN / 2 < now;
 	if (news || (with == NULL && own->with != NULL)) {
 		own->demand = (struct demand){.since = w->since, .starves_since = starves_since};
+		own->most = most;
 		own->with = with;
 	} else if ((with == NULL) == (own->with == NULL)) {
 		if (w->since < own->demand.since) {
@@ -407,6 +410,8 @@ static bool want(struct row *r, unsigned most, const struct place_want *w, const
 		}
 		if (starves_since < own->demand.starves_since)
 			own->demand.starves_since = starves_since;
+		if (most < own->most)
+			own->most = most;
 	}
 	if (news)
 		own->said = now;
@@ -430,17 +435,22 @@ static bool want_both(struct pool *p, const struct place_want *w)
 	return news;
 }
 
-void places_want(struct pool *p, unsigned most, const struct place_want *w)
+void places_want(struct pool *p, const struct place_want *w)
 {
 	struct name own = of_pool(p);
+	bool clients_full, tasks_full, news = false;
 	struct row *r;
-	bool news;
 
 	CHECK_POOL(p);
 	lock();
 	r = is_sized(p) ? find(own.text, true) : NULL;
+	clients_full = is_full(r, w->for_clients);
+	tasks_full = is_full(r, w->for_tasks);
+	if (clients_full || tasks_full)
+		news = want(r, clients_full ? w->for_clients : w->for_tasks, w, NULL);
 	/* where the pool has all it may, a place of another pool is of no use */
-	news = is_full(r, most) ? want(r, most, w, NULL) : want_both(p, w);
+	if ((w->for_clients > 0 && !clients_full) || (w->for_tasks > 0 && !tasks_full))
+		news |= want_both(p, w);
 	unlock();
 	if (news)
 		tell(p);
@@ -448,18 +458,18 @@ void places_want(struct pool *p, unsigned most, const struct place_want *w)
 }
 
 /* A server that has places of both rows; who lacks them goes before who waits here, since then. */
-static bool is_wanted(const struct row *r, unsigned most, const struct row *beside, usec_t since)
+static bool is_wanted(const struct row *r, const struct row *beside, usec_t since)
 {
 	unsigned others;
 
-	if (!is_full(r, most) || r->used[team_self()] == 0)
+	if (r == NULL || r->used[team_self()] == 0)
 		return false;
 	others = r->used[team_self()] - 1;
 	for (int i = 1; i <= team_size(); i++) {
 		const struct want *w = &r->want[i];
 		bool is_new = since != USEC_NEVER && w->demand.since + PATIENCE >= loop_now();
 
-		if ((w->with == NULL || w->with == beside) && !is_new &&
+		if (r->total >= w->most && (w->with == NULL || w->with == beside) && !is_new &&
 			goes_before(r, i, since, others))
 			return true;
 	}
@@ -472,7 +482,7 @@ static void was_free(struct row *r)
 		r->free_at = loop_now();
 }
 
-bool places_wanted(const struct server *s, unsigned most, usec_t since)
+bool places_wanted(const struct server *s, usec_t since)
 {
 	const struct pool *p = s->pool;
 	bool counts = is_sized(p) && s->state != SERVER_KEPT && !s->use.engine, found;
@@ -483,8 +493,8 @@ bool places_wanted(const struct server *s, unsigned most, usec_t since)
 	lock();
 	rd = find(d.text, false);
 	ru = find(u.text, false);
-	found = is_wanted(rd, db_most(p), ru, since) || is_wanted(ru, user_most(p), rd, since) ||
-		(counts && is_wanted(find(own.text, false), most, NULL, since));
+	found = is_wanted(rd, ru, since) || is_wanted(ru, rd, since) ||
+		(counts && is_wanted(find(own.text, false), NULL, since));
 	was_free(rd);
 	was_free(ru);
 	unlock();

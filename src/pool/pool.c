@@ -266,11 +266,11 @@ static bool starves(const struct pool *p)
 	       (demand_starves(since, true, now) || !runs_beside(p));
 }
 
-/* Between pools who has any waits for those, unless they stay in use. */
+/* Between pools who has any waits for those, unless they stay in use. Those that run jobs beside it may do so for hours. */
 static struct demand demand_of(const struct pool *p)
 {
 	return (struct demand){
-		.since = engines_others(p) == 0 ? waits_since(p) : USEC_NEVER,
+		.since = pool_servers_counted(p) == 0 ? waits_since(p) : USEC_NEVER,
 		.starves_since = starves(p) ? usable_since(p) : USEC_NEVER,
 	};
 }
@@ -369,13 +369,26 @@ static bool make_room(struct pool *p)
 
 static unsigned client_limit(const struct pool *p, usec_t now);
 
-/* Servers that count: those for clients, and a few for tasks. */
+static unsigned held_back(const struct pool *p);
+
+/* Tasks that could use a server if there were one: not those that are held back, nor those that wait for one that is
+ * kept. */
+static unsigned usable_tasks(const struct pool *p)
+{
+	return p->n_tasks > 0 ? p->n_tasks - p->n_claims - held_back(p) : 0;
+}
+
+/* Servers that count and that there may be while tasks wait: those for clients, and a few. */
+static unsigned task_limit(const struct pool *p)
+{
+	return client_limit(p, loop_now()) +
+	       (p->lookup ? 0 : (unsigned)conf_current()->p.queue_pool_size);
+}
+
+/* ... for those who wait now. */
 static unsigned most_servers(const struct pool *p)
 {
-	bool tasks = p->n_tasks > 0 && !p->lookup;
-
-	return client_limit(p, loop_now()) +
-	       (tasks ? (unsigned)conf_current()->p.queue_pool_size : 0);
+	return usable_tasks(p) > 0 ? task_limit(p) : client_limit(p, loop_now());
 }
 
 /* The server that is free here makes room there. */
@@ -390,7 +403,7 @@ static bool gives_way(struct pool *p, struct server *s, usec_t since)
 	p->db->free_at = p->account->free_at = loop_now();
 	/* a task is served before a client of its pool who waits longer, and would get the place again */
 	since = first < since ? first : since;
-	if (team_self() != 0 && places_wanted(s, most_servers(p), since)) {
+	if (team_self() != 0 && places_wanted(s, since)) {
 		server_close(s, "makes room for another process", NULL);
 		return true;
 	}
@@ -717,23 +730,39 @@ static void launch_engine(struct pool *p, usec_t now)
 		(void)!server_launch_engine(p);
 }
 
-/* What nobody here waits for may be wanted elsewhere. */
-static void give_to_others(struct pool *p)
+/* Idle, and left for nobody. */
+static struct server *unused(const struct pool *p, usec_t now)
 {
 	struct server *s;
 
-	while (p->servers[SERVER_IDLE].count > 0 &&
-		((s = pool_take_idle(p, false)) != NULL || (s = engines_longest_idle(p)) != NULL) &&
-		places_wanted(s, most_servers(p), USEC_NEVER))
+	if (!route_stopped(p->db))
+		DL_FOREACH (p->servers[SERVER_IDLE].head, s)
+			if (!s->use.engine && pool_may_use(s) && !is_to_serve(s, now))
+				return s;
+	return engines_longest_idle(p);
+}
+
+/* What nobody here could use may be wanted elsewhere: clients that wait have been served, or their pool has all it may.
+ * A task may wait for a certain one. */
+static void give_to_others(struct pool *p, usec_t now)
+{
+	usec_t since = usable_tasks(p) > 0 ? usable_since(p) : USEC_NEVER;
+	struct server *s;
+
+	while ((s = unused(p, now)) != NULL && places_wanted(s, since))
 		server_close(s, "makes room for another process", NULL);
-	while ((s = kept_longest_idle(p)) != NULL && places_wanted(s, most_servers(p), USEC_NEVER))
+	while ((s = kept_longest_idle(p)) != NULL && places_wanted(s, USEC_NEVER))
 		server_close(s, "makes room for another process", NULL);
 }
 
 /* Nothing more can be had here. */
 static void want_of_others(struct pool *p)
 {
-	struct place_want w = {.since = usable_since(p), .starves = starves(p)};
+	bool clients = p->waiting.count + p->greeting.count > 0;
+	struct place_want w = {.since = usable_since(p),
+		.starves = starves(p),
+		.for_clients = clients ? client_limit(p, loop_now()) : 0,
+		.for_tasks = usable_tasks(p) > 0 ? task_limit(p) : 0};
 
 	if (w.since == USEC_NEVER || p->servers[SERVER_LOGIN].count > 0 ||
 		holding_back(p, loop_now()) || route_stopped(p->db))
@@ -742,21 +771,27 @@ static void want_of_others(struct pool *p)
 		w.db = need_of(p, true);
 		w.user = need_of(p, false);
 	}
-	places_want(p, most_servers(p), &w);
+	places_want(p, &w);
 }
 
-/* A server of p has nothing to do: who has found no place of its limits looks again. false: there is nobody. */
+/* A server of p has nothing to do, or has gone: who has found no place of its limits looks again. false: there is
+ * nobody. */
 static bool tell_others(struct pool *p)
 {
 	bool of_db = p->db->missed_at != 0, of_user = p->account->missed_at != 0;
+	bool idle = p->servers[SERVER_IDLE].count + p->servers[SERVER_KEPT].count > 0;
+	bool news = p->place_free || (p->came_free && idle);
 
-	if ((!of_db && !of_user) ||
-		p->servers[SERVER_IDLE].count + p->servers[SERVER_KEPT].count == 0)
+	p->place_free = p->came_free = false;
+	if ((!of_db && !of_user) || !news)
 		return false;
-	p->db->missed_at = p->account->missed_at = 0;
+	if (pool_waits_since(p) == USEC_NEVER) /* else it may be p that has found none */
+		p->db->missed_at = p->account->missed_at = 0;
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *other = db->pools; other != NULL; other = other->next)
-			if (((of_db && db == p->db) || (of_user && other->account == p->account)) &&
+			if (other != p &&
+				((of_db && db == p->db) ||
+					(of_user && other->account == p->account)) &&
 				pool_waits_since(other) != USEC_NEVER)
 				pool_mark_ready(other);
 	return true;
@@ -785,10 +820,9 @@ bool pool_serve_ready(void *arg, usec_t now)
 			pool_launch(p, now);
 			if (team_self() != 0)
 				want_of_others(p);
-			continue;
 		}
 		if (team_self() != 0)
-			give_to_others(p);
+			give_to_others(p, now);
 		any |= tell_others(p);
 	}
 	return any;
@@ -881,9 +915,7 @@ static unsigned wanted(struct pool *p)
 	unsigned size = client_limit(p, loop_now());
 	unsigned total = servers_there(p), all = total + p->engines.n;
 	unsigned busy_or_coming = logins(p);
-	/* those that are held back while a server is free need none, nor do those that have one which is kept */
-	unsigned tasks =
-		pool_take_idle(p, false) == NULL ? p->n_tasks - p->n_claims - held_back(p) : 0;
+	unsigned tasks = pool_take_idle(p, false) == NULL ? usable_tasks(p) : 0;
 	unsigned clients = p->waiting.count, room, want;
 
 	if (tasks > 0)
@@ -893,8 +925,7 @@ static unsigned wanted(struct pool *p)
 	room = total < size ? size - total : 0;
 	want = clients < room ? clients : room;
 	if (tasks > 0) {
-		unsigned limit =
-			size + (p->lookup ? 0 : (unsigned)conf_current()->p.queue_pool_size);
+		unsigned limit = task_limit(p);
 
 		room = all + want < limit ? limit - all - want : 0;
 		want += tasks < room ? tasks : room;

@@ -55,6 +55,10 @@ void server_move(struct server *s, enum server_state to)
 	DL_DELETE(l->head, s);
 	l->count--;
 	s->state = (uint8_t)to;
+	if (to == SERVER_IDLE || to == SERVER_KEPT)
+		s->pool->came_free = true;
+	if (to == SERVER_DEAD)
+		s->pool->place_free = true;
 	list_add(s);
 }
 

@@ -31,12 +31,15 @@ enum does { THINKS, WAITS, HAS };
 
 struct actor {
 	struct client *c;
+	struct pool *pool;
+	struct task task; /* where c is NULL: of our own */
 	int process, db, user;
 	enum does does;
 	usec_t until; /* THINKS, HAS */
 	usec_t since; /* WAITS */
 	usec_t keeps, thinks;
 	bool runs; /* a statement; or its transaction is idle */
+	bool is_task, is_beside;
 	unsigned rounds;
 	usec_t worst;
 };
@@ -250,7 +253,24 @@ static void nothing(void)
 {
 }
 
+static bool task_starts(struct task *t, const struct server *s)
+{
+	(void)t;
+	(void)s;
+	return true;
+}
+
+static void task_start(struct task *t, struct server *s)
+{
+	t->server = s;
+	s->task = t;
+	s->use.served = true;
+	server_move(s, SERVER_TASK);
+}
+
 static const struct pool_calls calls = {.login = login,
+	.task_starts = task_starts,
+	.task_start = task_start,
 	.welcome = of_client,
 	.wake = of_database,
 	.check = of_server,
@@ -270,6 +290,11 @@ static void enter(int i)
 static void leave(void)
 {
 	play.processes[play.self].all = pool_all;
+}
+
+static struct server **link_of(struct actor *a)
+{
+	return a->c != NULL ? &a->c->link : &a->task.server;
 }
 
 static void fewer(void)
@@ -313,23 +338,27 @@ static void all_end(struct pool *p)
 			if (s->link != NULL)
 				s->link->link = NULL;
 			s->link = NULL;
+			if (s->task != NULL)
+				s->task->server = NULL;
+			s->task = NULL;
 			server_close(s, "the end", NULL);
 		}
 }
 
 static void janitor(struct pool *p)
 {
-	if (p->waiting.count > 0)
+	if (p->waiting.count > 0 || p->n_tasks > 0)
 		pool_mark_ready(p);
 }
 
 static void releases(struct actor *a)
 {
-	struct server *s = a->c->link;
+	struct server *s = *link_of(a);
 
 	s->expect.count = 0;
 	s->link = NULL;
-	a->c->link = NULL;
+	s->task = NULL;
+	*link_of(a) = NULL;
 	s->mode = POOL_MODE_UNSET;
 	s->idle_since = play.now;
 	server_move(s, SERVER_IDLE);
@@ -338,31 +367,56 @@ static void releases(struct actor *a)
 	a->until = play.now + (a->thinks > 0 ? a->thinks / 2 + pick((unsigned)a->thinks) : 0);
 }
 
+static void waits(struct actor *a)
+{
+	static uint64_t tasks;
+
+	a->does = WAITS;
+	a->since = play.now;
+	if (a->c != NULL) {
+		a->c->request_time = play.now;
+		client_move(a->c, CLIENT_WAITING);
+	} else {
+		a->task.since = play.now;
+		a->task.seq = ++tasks;
+		DL_APPEND(a->pool->tasks, &a->task);
+		a->pool->n_tasks++;
+	}
+	pool_mark_ready(a->pool);
+}
+
 static void acts(struct actor *a)
 {
 	if (a->does == HAS && a->until <= play.now)
 		releases(a);
-	if (a->does == THINKS && a->until <= play.now) {
-		a->does = WAITS;
-		a->since = a->c->request_time = play.now;
-		client_move(a->c, CLIENT_WAITING);
-		pool_mark_ready(a->c->pool);
-	}
+	if (a->does == THINKS && a->until <= play.now)
+		waits(a);
 }
 
 static void looks(struct actor *a)
 {
 	usec_t waited = play.now - a->since;
 
-	if (a->does != WAITS || a->c->link == NULL)
+	if (a->does != WAITS || *link_of(a) == NULL)
 		return;
 	a->does = HAS;
 	a->until = play.now + a->keeps / 2 + pick((unsigned)a->keeps);
-	a->c->link->expect.count = a->runs;
+	(*link_of(a))->expect.count = a->runs;
 	a->rounds++;
 	play.served++;
 	if (waited > a->worst)
 		a->worst = waited;
+}
+
+static void goes(struct actor *a)
+{
+	*link_of(a) = NULL;
+	if (a->c != NULL && a->c->state != CLIENT_ACTIVE)
+		client_move(a->c, CLIENT_ACTIVE);
+	if (a->c == NULL && a->does == WAITS) {
+		DL_DELETE(a->pool->tasks, &a->task);
+		a->pool->n_tasks--;
+	}
 }
 
 /* Its places are free, its clients come again. */
@@ -380,9 +434,7 @@ static void is_killed(int i)
 
 		if (a->process != i)
 			continue;
-		a->c->link = NULL;
-		if (a->c->state != CLIENT_ACTIVE)
-			client_move(a->c, CLIENT_ACTIVE);
+		goes(a);
 		a->does = THINKS;
 		a->until = play.now + LOGIN;
 	}
@@ -475,7 +527,15 @@ static void counts(struct pool *p)
 
 	of_db[db] += n;
 	of_user[user] += n;
-	of_pool[db][user] += n;
+	of_pool[db][user] += pool_servers_counted(p);
+}
+
+static int for_tasks(void)
+{
+	for (int k = 0; k < play.n_actors; k++)
+		if (play.actors[k].is_task)
+			return conf_current()->p.queue_pool_size;
+	return 0;
 }
 
 static void within_limits(void)
@@ -492,7 +552,7 @@ static void within_limits(void)
 		assert_true(play.db_most == 0 || of_db[i] <= (unsigned)play.db_most);
 		assert_true(play.user_most == 0 || of_user[i] <= (unsigned)play.user_most);
 		for (int j = 0; j < KINDS; j++)
-			assert_true(of_pool[i][j] <= (unsigned)play.pool_size);
+			assert_true(of_pool[i][j] <= (unsigned)(play.pool_size + for_tasks()));
 	}
 }
 
@@ -533,13 +593,36 @@ static void comes(struct actor *a)
 	struct client *c;
 
 	enter(a->process);
-	c = a->c = client_new(0, &peer, NULL);
-	assert_non_null(c);
-	c->pool = pool_get(route_find(db), user);
-	assert_non_null(c->pool);
-	client_move(c, CLIENT_ACTIVE);
+	a->pool = pool_get(route_find(db), user);
+	assert_non_null(a->pool);
+	if (a->is_task) {
+		a->task = (struct task){.magic = TASK_MAGIC,
+			.pool = a->pool,
+			.time = a->is_beside ? TASK_BESIDE : TASK_BRIEF};
+	} else {
+		c = a->c = client_new(0, &peer, NULL);
+		assert_non_null(c);
+		c->pool = a->pool;
+		client_move(c, CLIENT_ACTIVE);
+	}
 	leave();
 	a->until = play.now + pick(50000);
+}
+
+static void start(void)
+{
+	configure();
+	for (int i = 1; i <= PROCESSES; i++)
+		places_drop(i); /* what was said last time, when the clock was ahead of this one */
+	for (int i = 1; i <= play.size; i++) {
+		memset(play.processes[i].tick, 0xff, sizeof(play.processes[i].tick));
+		play.processes[i].news = USEC_NEVER;
+		play.processes[i].all.generation = 1;
+		enter(i);
+		assert_true(pool_start(&calls));
+		places_start();
+		leave();
+	}
 }
 
 static void begin(uint32_t seed, int processes)
@@ -562,16 +645,7 @@ static void begin(uint32_t seed, int processes)
 		play.n_actors = 5;
 	}
 	play.kills = seed % 5 == 1;
-	configure();
-	for (int i = 1; i <= processes; i++) {
-		memset(play.processes[i].tick, 0xff, sizeof(play.processes[i].tick));
-		play.processes[i].news = USEC_NEVER;
-		play.processes[i].all.generation = 1;
-		enter(i);
-		assert_true(pool_start(&calls));
-		places_start();
-		leave();
-	}
+	start();
 	for (int k = 0; k < play.n_actors; k++) {
 		struct actor *a = &play.actors[k];
 
@@ -597,7 +671,10 @@ static void end(void)
 
 	for (int k = 0; k < play.n_actors; k++) {
 		enter(play.actors[k].process);
-		client_close(play.actors[k].c, CLIENT_END_BY_US, NULL);
+		if (play.actors[k].c != NULL)
+			client_close(play.actors[k].c, CLIENT_END_BY_US, NULL);
+		else
+			goes(&play.actors[k]);
 		leave();
 	}
 	while ((c = client_all.dead.head) != NULL) {
@@ -712,6 +789,206 @@ static void test_three_processes(void **state)
 	crowds(3);
 }
 
+/* --- a scene: nobody does anything but what is said, and no janitor comes --- */
+
+static void scene(int processes, int db_most, int user_most, int pool_size)
+{
+	memset(&play, 0, sizeof(play));
+	play.random = 1;
+	play.now = BEGIN;
+	play.size = processes;
+	play.n_dbs = play.n_users = 2;
+	play.db_most = db_most;
+	play.user_most = user_most;
+	play.pool_size = pool_size;
+	start();
+}
+
+static struct actor *add(int process, int user, bool is_task, bool is_beside)
+{
+	struct actor *a = &play.actors[play.n_actors++];
+
+	a->process = process;
+	a->user = user;
+	a->is_task = is_task;
+	a->is_beside = is_beside;
+	a->keeps = 1000 * USEC_SEC;
+	a->runs = true;
+	comes(a);
+	a->until = USEC_NEVER;
+	return a;
+}
+
+static struct actor *client(int process, int user)
+{
+	return add(process, user, false, false);
+}
+
+static struct actor *job(int process, int user)
+{
+	return add(process, user, true, true);
+}
+
+static struct actor *task(int process, int user)
+{
+	return add(process, user, true, false);
+}
+
+static void passes(usec_t time)
+{
+	usec_t until = play.now + time;
+
+	while (play.now < until) {
+		usec_t soon = play.now + USEC_MSEC;
+
+		play.janitor = USEC_NEVER;
+		next_moment();
+		if (play.now > soon)
+			play.now = soon;
+		for (int i = 1; i <= play.size; i++)
+			turn(i);
+		within_limits();
+	}
+}
+
+static void now_waits(struct actor *a)
+{
+	a->until = play.now;
+	passes(50 * USEC_MSEC);
+}
+
+static void now_releases(struct actor *a)
+{
+	assert_int_equal(a->does, HAS);
+	enter(a->process);
+	releases(a);
+	leave();
+	a->until = USEC_NEVER;
+	passes(50 * USEC_MSEC);
+}
+
+/* A client of another process waits for the pool's only server, which is idle. Jobs that are held back are no use for a
+ * place there. */
+static void held_back(int process)
+{
+	struct actor *first, *jobs[2], *c;
+
+	scene(2, 3, 0, 1);
+	first = client(1, 0);
+	jobs[0] = job(process, 0);
+	jobs[1] = job(process, 0);
+	c = client(2, 0);
+	now_waits(jobs[0]);
+	now_waits(jobs[1]);
+	assert_int_equal(jobs[0]->does, HAS);
+	assert_int_equal(jobs[1]->does, WAITS);
+	now_waits(first);
+	now_releases(first);
+	now_waits(c);
+	assert_int_equal(c->does, HAS);
+	end();
+}
+
+static void test_held_back_beside_who_waits(void **state)
+{
+	(void)state;
+	held_back(2);
+}
+
+static void test_held_back_beside_who_gives(void **state)
+{
+	(void)state;
+	held_back(1);
+}
+
+/* What is idle is of no use for a job that is held back: a client of another process has it. */
+static void test_idle_while_held_back(void **state)
+{
+	struct actor *a, *b, *jobs[2], *c;
+
+	(void)state;
+	scene(2, 3, 0, 2);
+	a = client(1, 0);
+	b = client(1, 0);
+	jobs[0] = job(1, 0);
+	jobs[1] = job(1, 0);
+	c = client(2, 1);
+	now_waits(jobs[0]);
+	now_waits(jobs[1]);
+	now_waits(a);
+	now_waits(b);
+	now_releases(a);
+	now_releases(b);
+	now_waits(c);
+	assert_int_equal(c->does, HAS);
+	end();
+}
+
+/* ... nor for clients of a pool that has all it may. */
+static void test_idle_while_the_pool_is_full(void **state)
+{
+	struct actor *a, *b, *t, *c;
+
+	(void)state;
+	scene(2, 2, 0, 1);
+	a = client(1, 0);
+	b = client(1, 0);
+	t = task(1, 0);
+	c = client(2, 1);
+	now_waits(a);
+	now_waits(t);
+	now_waits(b);
+	now_releases(t);
+	now_waits(c);
+	assert_int_equal(b->does, WAITS);
+	assert_int_equal(c->does, HAS);
+	end();
+}
+
+/* One process: who has found no place hears of one that a close has left, though nobody has a server idle. */
+static void test_closed_while_another_waits(void **state)
+{
+	struct actor *a, *b;
+
+	(void)state;
+	scene(1, 1, 0, 1);
+	a = client(1, 0);
+	b = client(1, 1);
+	now_waits(a);
+	now_waits(b);
+	assert_int_equal(b->does, WAITS);
+	enter(1);
+	server_close(a->c->link, "server_lifetime", NULL);
+	a->does = THINKS;
+	a->until = USEC_NEVER;
+	leave();
+	passes(50 * USEC_MSEC);
+	assert_int_equal(b->does, HAS);
+	end();
+}
+
+/* A pool whose only server runs a job beside it has none for clients: it claims at once, not when it starves. */
+static void test_only_a_job(void **state)
+{
+	struct actor *j, *a, *b, *c;
+
+	(void)state;
+	scene(1, 2, 0, 2);
+	j = job(1, 1);
+	a = client(1, 0);
+	b = client(1, 0);
+	c = client(1, 1);
+	now_waits(j);
+	now_waits(a);
+	now_waits(c);
+	now_waits(b);
+	assert_int_equal(c->does, WAITS);
+	now_releases(a);
+	assert_int_equal(b->does, WAITS);
+	assert_int_equal(c->does, HAS);
+	end();
+}
+
 /* A database and a user that are new at once, whose names fall on the same row. */
 static void test_each_name_has_a_row(void **state)
 {
@@ -750,6 +1027,12 @@ int main(void)
 		cmocka_unit_test(test_one_process),
 		cmocka_unit_test(test_two_processes),
 		cmocka_unit_test(test_three_processes),
+		cmocka_unit_test(test_held_back_beside_who_waits),
+		cmocka_unit_test(test_held_back_beside_who_gives),
+		cmocka_unit_test(test_idle_while_held_back),
+		cmocka_unit_test(test_idle_while_the_pool_is_full),
+		cmocka_unit_test(test_closed_while_another_waits),
+		cmocka_unit_test(test_only_a_job),
 		cmocka_unit_test(test_each_name_has_a_row),
 	};
 
