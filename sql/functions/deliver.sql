@@ -263,16 +263,21 @@ AS $$
 DECLARE
 	held int8;
 	orphans text[];
+	owners int4[];
 BEGIN
+	names := '{}';
+	again := false;
 	SELECT count(*) INTO held FROM (SELECT FROM queue.deliveries AS d WHERE d.proxy <> ALL (there)
 		AND d.lease_until > clock_timestamp() AND pg_has_role(d.owner, 'USAGE') AND d.token ~ '^[0-9a-f]{16}$' LIMIT most + 1) AS o;
 	IF held > 0 THEN
-		SELECT array_agg(o.token) INTO orphans FROM (SELECT d.sub || '-d' || d.id || '-' || d.token AS token FROM queue.deliveries AS d
+		SELECT array_agg(o.token), array_agg(o.proxy) INTO orphans, owners
+			FROM (SELECT d.sub || '-d' || d.id || '-' || d.token AS token, d.proxy FROM queue.deliveries AS d
 			WHERE d.proxy <> ALL (there) AND d.lease_until > clock_timestamp() AND pg_has_role(d.owner, 'USAGE')
 				AND d.token ~ '^[0-9a-f]{16}$' LIMIT most FOR UPDATE SKIP LOCKED) AS o;
+		again := held > coalesce(cardinality(orphans), 0);
+		orphans := queue._of_nobody_there(orphans, owners);
 		names := ARRAY(SELECT DISTINCT g FROM unnest(orphans) AS t, LATERAL queue._give_back_delivery(t, 'worker disconnected', true) AS g);
 	END IF;
-	again := held > coalesce(cardinality(orphans), 0);
 END
 $$;
 

@@ -148,9 +148,23 @@ BEGIN
 END
 $qbouncer_proxies$;
 
--- In one queue. remain: something is left. likely: there is one. Where there is none the locks are let go (_visited). met: its
--- table was looked into.
-CREATE OR REPLACE FUNCTION queue._orphans_of(q queue.queues, there int4[], likely bool, OUT back text[], OUT remain bool, OUT met bool)
+-- Of these leases, whose rows are locked, those of proxies that are not there now: since the look began one may have come, and
+-- taken. It locks its number before it takes. A transaction sees the sessions as it has seen them first, unless it forgets them.
+CREATE OR REPLACE FUNCTION queue._of_nobody_there(tokens text[], owners int4[]) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM pg_stat_clear_snapshot() WHERE tokens IS NOT NULL;
+	RETURN (SELECT array_agg(w.token) FROM unnest(tokens, owners) AS w (token, owner)
+		WHERE w.owner NOT IN (SELECT p.number FROM queue.proxies AS p));
+END
+$$;
+
+-- In one queue. remain: something is left. likely: there is one. Where nothing is given back the locks are let go (_visited).
+-- met: its table was looked into. told: what a trigger refuses.
+CREATE OR REPLACE FUNCTION queue._orphans_of(q queue.queues, there int4[], likely bool, told bool,
+	OUT back text[], OUT remain bool, OUT met bool)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -159,6 +173,7 @@ DECLARE
 	most CONSTANT int4 := 5000;
 	held int8;
 	orphans text[];
+	owners int4[];
 BEGIN
 	back := '{}';
 	remain := false;
@@ -176,16 +191,15 @@ BEGIN
 			PERFORM queue._visited() WHERE held = 0;
 		END IF;
 		EXECUTE format($sql$
-			SELECT array_agg(format('%%s-%%s-%%s', $3, id, ltrim(token, 'x')))
-			FROM (SELECT id, token FROM %1$s
+			SELECT array_agg(format('%%s-%%s-%%s', $3, id, ltrim(token, 'x'))), array_agg(proxy)
+			FROM (SELECT id, token, proxy FROM %1$s
 				WHERE due IS NOT NULL AND proxy <> ALL ($1) AND state = 'leased'
 				LIMIT $2 FOR UPDATE SKIP LOCKED) AS o
-		$sql$, queue._table(q.name)) INTO orphans USING there, most, q.number;
-		PERFORM queue._visited() WHERE orphans IS NULL AND likely;	-- what is locked is found later
-		remain := NOT likely AND cardinality(orphans) IS DISTINCT FROM held;
-		IF orphans IS NOT NULL THEN
-			back := ARRAY(SELECT b FROM queue._give_back(orphans, 'worker disconnected', true) AS b);
-		END IF;
+		$sql$, queue._table(q.name)) INTO orphans, owners USING there, most, q.number;
+		remain := NOT likely AND cardinality(orphans) IS DISTINCT FROM held;	-- else what is locked is found later
+		orphans := queue._of_nobody_there(orphans, owners);
+		PERFORM queue._visited() WHERE orphans IS NULL;
+		back := ARRAY(SELECT b FROM queue._give_back(orphans, 'worker disconnected', true) AS b);
 	EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
 		NULL;
 	WHEN lock_not_available THEN
@@ -195,26 +209,41 @@ BEGIN
 			RAISE;
 		END IF;
 		remain := true;
-		RAISE WARNING USING ERRCODE = SQLSTATE,
-			MESSAGE = format('jobs of a proxy that is gone in queue "%s" cannot be given back: %s', q.name, SQLERRM);
+		IF told THEN
+			RAISE WARNING USING ERRCODE = SQLSTATE,
+				MESSAGE = format('jobs of a proxy that is gone in queue "%s" cannot be given back: %s', q.name, SQLERRM);
+		END IF;
 	END;
 END
 $$;
 
 -- Of streams, as _orphans_step says it.
-CREATE OR REPLACE FUNCTION queue._orphans_of_streams(there int4[]) RETURNS TABLE (queue text, next int4, met int4)
+CREATE OR REPLACE FUNCTION queue._orphans_of_streams(there int4[], told bool) RETURNS TABLE (queue text, next int4, met int4)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	streams CONSTANT record := queue._orphaned_deliveries(there, 5000);
+	streams text[];
+	remain bool := true;
 BEGIN
-	RETURN QUERY SELECT s, NULL::int4, NULL::int4 FROM unnest(streams.names) AS s;
-	IF streams.again THEN
+	BEGIN
+		SELECT o.names, o.again INTO streams, remain FROM queue._orphaned_deliveries(there, 5000) AS o;	-- in a DECLARE it is not caught
+		PERFORM queue._visited() WHERE cardinality(streams) = 0;
+	EXCEPTION WHEN SQLSTATE 'QBSEE' OR lock_not_available THEN
+		NULL;
+	WHEN OTHERS THEN
+		IF queue._ends_all(SQLSTATE) THEN
+			RAISE;
+		END IF;
+		IF told THEN
+			RAISE WARNING USING ERRCODE = SQLSTATE,
+				MESSAGE = format('deliveries of a proxy that is gone cannot be given back: %s', SQLERRM);
+		END IF;
+	END;
+	RETURN QUERY SELECT s, NULL::int4, NULL::int4 FROM unnest(streams) AS s;
+	IF remain THEN
 		RETURN QUERY SELECT '', 0, NULL::int4;
 	END IF;
-EXCEPTION WHEN lock_not_available THEN
-	RETURN QUERY SELECT '', 0, NULL::int4;
 END
 $$;
 
@@ -256,14 +285,15 @@ BEGIN
 	-- 0: nobody's number. Without an element a lease of nobody (NULL) would be one of those gone
 	SELECT coalesce(here, '{}') || 0 || coalesce(array_agg(DISTINCT p.number), '{}') INTO there FROM queue.proxies AS p;
 	IF after = 0 AND (these IS NULL OR '' = ANY (rest)) THEN
-		RETURN QUERY SELECT * FROM queue._orphans_of_streams(there);
+		RETURN QUERY SELECT * FROM queue._orphans_of_streams(there, these IS NULL);
 	END IF;
 	LOOP
 		FOR q IN SELECT * FROM queue.queues AS c
 				WHERE c.number > behind AND (these IS NULL AND phase > 0 OR c.name = ANY (these) AND c.owner <> me OR c.name = ANY (rest))
 					AND (phase <> 1 OR queue._has_rows(c.name))
 				ORDER BY c.number LOOP	-- by the index: a scan would be "expensive", and compiled (jit)
-			IF any_passed AND phase > 0 AND (clock_timestamp() > until OR changed >= most_changed) THEN
+			IF any_passed AND (clock_timestamp() > until OR changed >= most_changed) THEN
+				EXIT WHEN phase = 0;	-- the others have their turn with all
 				RETURN QUERY SELECT NULL::text, CASE phase WHEN 1 THEN -behind ELSE behind END, seen;
 				RETURN;
 			END IF;
@@ -271,7 +301,8 @@ BEGIN
 			any_passed := true;
 			CONTINUE WHEN NOT queue._visits(q, used) OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'UPDATE')
 				OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'DELETE');
-			looked := queue._orphans_of(q, there, phase = 1);
+			-- what goes on to be refused is told once in each look into all
+			looked := queue._orphans_of(q, there, phase = 1, phase > 0 AND (these IS NULL OR q.name <> ALL (rest)));
 			seen := seen + looked.met::int4;
 			changed := changed + (looked.back <> '{}')::int4;
 			RETURN QUERY SELECT b, NULL::int4, NULL::int4 FROM unnest(looked.back) AS b;

@@ -157,16 +157,25 @@ def test_orphans_in_steps(db):
 
 
 def test_orphans_of_which_somebody_waits(db):
-    """They come before all others, however long it takes."""
+    """They come before all others."""
     for name in ("a", "b", "c"):
         db.create(name)
         db.push(name, "1")
         take_as(db, 77, name)
-    step = "SELECT queue, next FROM queue._orphans_step('{}', '{}', NULL, %s, -1, %s) WHERE queue IS NOT NULL OR next IS NOT NULL"
-    first = [tuple(r) for r in db.rows(step, 0, ["c", "b", "nothing"])]
-    assert first[:2] == [("b", None), ("c", None)] and ("a", None) in first
-    assert db.rows(step, 0, ["b"])[0][0] is None
-    assert all(queue is None for queue, _ in db.rows(step, 1, ["b"]))
+    step = "SELECT queue, next FROM queue._orphans_step('{}', '{}', NULL, %s, %s, %s) WHERE queue IS NOT NULL OR next IS NOT NULL"
+    assert [tuple(r) for r in db.rows(step, 0, 10000, ["c", "b", "nothing"])] == [("b", None), ("c", None), ("a", None)]
+    assert db.rows(step, 0, -1, ["b"])[0][0] is None
+    assert all(queue is None for queue, _ in db.rows(step, 1, -1, ["b"]))
+
+
+def test_those_of_which_somebody_waits_are_bounded_too(db):
+    """When the time of a step is over they have their turn with all others."""
+    for name in ("a", "b", "c"):
+        db.create(name)
+        db.push(name, "1")
+        take_as(db, 77, name)
+    assert [tuple(r) for r in db.rows("SELECT queue, next FROM queue._orphans_step('{}', '{}', NULL, 0, -1, '{b,c}')"
+                                      " WHERE queue IS NOT NULL OR next IS NOT NULL")] == [("b", None), ("a", None), (None, 1)]
 
 
 def test_orphans(q):
@@ -262,6 +271,68 @@ def test_orphans_of_a_queue_whose_trigger_refuses(q):
     assert any("not that" in n for n in q.notices)
     q.rows("DROP TRIGGER mine ON queue.q_q")
     assert orphans(q) == ["q"]
+
+
+def test_a_trigger_that_refuses_is_told_once(q):
+    """Not again with each look at what was left."""
+    q.push("q", "1")
+    take_as(q, 1)
+    q.rows("CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not that''; END'")
+    q.rows("CREATE TRIGGER mine BEFORE UPDATE ON queue.q_q FOR EACH ROW EXECUTE FUNCTION fail()")
+    look = "SELECT queue, next FROM queue._orphans_step('{}', '{}', %s, 0, 10000, '{q}') WHERE queue IS NOT NULL"
+    for these, told in [(None, 1), ([], 1), ([], 1), (None, 2)]:
+        assert set(q.rows(look, these)) == {("q", 0)}
+        assert sum("not that" in n for n in q.notices) == told
+
+
+def test_orphans_beside_deliveries_that_are_locked(q):
+    """Those of streams are left, and hold up no queue."""
+    q.push("q", "1")
+    take_as(q, 1)
+    other = q.connect()
+    with other.conn.transaction():
+        other.rows("LOCK TABLE queue.deliveries IN ACCESS EXCLUSIVE MODE")
+        assert orphans(q) == [None, "q"]
+        assert q.rows("SELECT queue, next FROM queue._orphans_step('{}', '{}', '{}', 0, 10000, ARRAY['']) WHERE queue IS NOT NULL"
+                      ) == [("", 0)]
+    assert orphans(q) == []
+
+
+def test_a_proxy_that_comes_during_a_look(q):
+    """What it has taken in a queue that the look has not come to is not given back."""
+    q.create("r")
+    q.push("q", "1")
+    take_as(q, 1)
+    q.push("r", "1")
+    q.rows("CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS "
+           "'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END'")
+    q.rows("CREATE TRIGGER mine BEFORE UPDATE ON queue.q_q FOR EACH ROW EXECUTE FUNCTION waits()")
+    q.rows("SELECT pg_advisory_lock(1)")
+    looks = q.connect()
+    look = looks.beside(orphans, looks)
+    q.until_blocked(looks)
+    proxy = q.connect()
+    proxy.rows("SELECT pg_advisory_lock_shared(%s, 9)", CLASS)
+    job = take_as(q, 9, "r")[0]
+    q.rows("SELECT pg_advisory_unlock(1)")
+    assert look.result() == ["q"]
+    assert q.job("r", job["id"])["state"] == "leased"
+    # one beside it that is an orphan
+    q.push("r", "2")
+    take_as(q, 2, "r")
+    assert orphans(q) == ["r"]
+    assert [q.job("r", n)["state"] for n in (1, 2)] == ["leased", "ready"]
+
+
+def test_a_look_keeps_no_locks_where_all_is_locked(q):
+    q.push("q", "1")
+    token = take_as(q, 1)[0]["token"]
+    worker = q.connect()
+    with worker.conn.transaction():
+        worker.done(token)
+        with q.conn.transaction():
+            assert orphans(q) == [None]
+            assert not q.rows("SELECT FROM pg_locks WHERE relation = 'queue.q_q'::regclass AND pid = pg_backend_pid()")
 
 
 def test_orphans_of_queues_that_are_not_mine(q):

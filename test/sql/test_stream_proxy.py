@@ -101,6 +101,20 @@ def test_what_is_locked_comes_later(db):
     assert [p[0] for p in proxies(db)] == ["b"]
 
 
+def test_a_proxy_that_has_come_since_the_look_began(db):
+    """The list of those that are there is older than what it has out."""
+    make(db, "a", "b")
+    put(db, 1)
+    proxy = db.connect()
+    proxy.rows("SELECT pg_advisory_lock_shared(1902276469, 9)")
+    take_by(db, 9, "a")
+    look = "SELECT * FROM queue._orphaned_deliveries('{0}', 10)"
+    assert db.row(look) == ([], False)
+    take_by(db, GONE, "b")
+    assert db.row(look) == (["s"], False)
+    assert [p[:2] for p in proxies(db)] == [("a", 9), ("b", None)]
+
+
 def test_a_lease_that_is_over_is_no_orphan(db):
     make(db, "a")
     put(db, 1)
