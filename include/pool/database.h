@@ -105,6 +105,7 @@ struct pool {
 	struct pool_times times;
 	usec_t idle_since;
 	usec_t served_at; /* somebody got a server that is not the engine's own */
+	unsigned places_told; /* places.c: so many of its servers count */
 	bool came_free, place_free; /* a server has become idle, or has gone, and nobody was told yet */
 };
 

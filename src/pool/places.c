@@ -1,7 +1,8 @@
 /*
  * Limits over several processes (places.h). What is limited has a row in a memory that all of them see: its
  * name, how many places each process has, and since when one waits for a place there. A lock that
- * outlives whoever holds it makes it exact; it is taken when a server or a client comes or goes, never for a query.
+ * outlives whoever holds it makes it exact; it is taken when a server or a client comes or goes, or while anybody waits
+ * for a place, and to look whether a limit of the database or the user is full.
  *
  * Who finds no place says since when it waits, and tells the others: one that has a free server closes it, if
  * it has more. The place is for who waits longest. What is wanted is said again and again, as long as it is:
@@ -9,6 +10,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -42,6 +44,8 @@ struct row {
 
 struct table {
 	pthread_mutex_t lock;
+	_Atomic usec_t
+		wanted_until; /* nothing that anybody has said holds for longer; read without the lock */
 	struct row rows[ROWS];
 };
 
@@ -260,10 +264,15 @@ static void leave(const char *name)
 }
 
 /* Which of its servers count changes while they are there: some run beside the pool, or listen. */
-static void count_pool(struct row *r, const struct pool *p)
+static void count_pool(struct pool *p)
 {
+	unsigned n = pool_servers_counted(p);
+	struct name own = of_pool(p);
+	struct row *r = find(own.text, n > 0);
+
 	if (r != NULL)
-		set(r, pool_servers_counted(p));
+		set(r, n);
+	p->places_told = n;
 }
 
 usec_t pool_client_waits_since(const struct pool *p)
@@ -299,6 +308,8 @@ bool places_take_server(struct pool *p, bool counts, unsigned most, usec_t since
 		enter(ru);
 		if (counts && is_sized(p))
 			enter(rp);
+		if (rp != NULL)
+			p->places_told = rp->used[team_self()];
 	}
 	unlock();
 	return ok;
@@ -306,13 +317,11 @@ bool places_take_server(struct pool *p, bool counts, unsigned most, usec_t since
 
 void places_count_pool(struct pool *p)
 {
-	struct name own = of_pool(p);
-
 	CHECK_POOL(p);
-	if (!is_sized(p))
+	if (!is_sized(p) || p->places_told == pool_servers_counted(p))
 		return;
 	lock();
-	count_pool(find(own.text, false), p);
+	count_pool(p);
 	unlock();
 }
 
@@ -342,7 +351,7 @@ void places_give_server(struct pool *p)
 	leave(d.text);
 	leave(u.text);
 	if (is_sized(p))
-		count_pool(find(own.text, false), p);
+		count_pool(p);
 	wanted = others_want(d.text) || others_want(u.text) || others_want(own.text);
 	unlock();
 	if (wanted)
@@ -413,8 +422,10 @@ static bool want(struct row *r, unsigned most, const struct place_want *w, const
 		if (most < own->most)
 			own->most = most;
 	}
-	if (news)
+	if (news) {
 		own->said = now;
+		atomic_store(&places.table->wanted_until, now + WANT_HOLDS);
+	}
 	return news;
 }
 
@@ -486,10 +497,15 @@ bool places_wanted(const struct server *s, usec_t since)
 {
 	const struct pool *p = s->pool;
 	bool counts = is_sized(p) && s->state != SERVER_KEPT && !s->use.engine, found;
-	struct name d = of_db(p), u = of_user(p), own = of_pool(p);
+	struct name d, u, own;
 	struct row *rd, *ru;
 
 	CHECK_SERVER(s);
+	if (atomic_load(&places.table->wanted_until) <= loop_now())
+		return false;
+	d = of_db(p);
+	u = of_user(p);
+	own = of_pool(p);
 	lock();
 	rd = find(d.text, false);
 	ru = find(u.text, false);

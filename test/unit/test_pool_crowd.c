@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "net/team.h"
@@ -80,8 +82,13 @@ struct loop_tick {
 static struct loop_tick ticks[4];
 static int n_ticks;
 
+/* The moment at which a process ends though it holds the lock: looking up a row asks for the time. */
+static bool dies_within;
+
 usec_t loop_now(void)
 {
+	if (dies_within)
+		_exit(0);
 	return play.now;
 }
 
@@ -989,6 +996,36 @@ static void test_only_a_job(void **state)
 	end();
 }
 
+/* Who holds the lock may be killed: the others go on, and what it had is free. */
+static void test_dies_within_the_lock(void **state)
+{
+	struct actor *a, *b;
+	pid_t child;
+	int status;
+
+	(void)state;
+	scene(2, 1, 0, 1);
+	a = client(1, 0);
+	b = client(2, 1);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		play.self = 2;
+		dies_within = true;
+		(void)places_of_db(b->pool);
+		_exit(1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	now_waits(a);
+	assert_int_equal(a->does, HAS);
+	now_waits(b);
+	assert_int_equal(b->does, WAITS);
+	now_releases(a);
+	assert_int_equal(b->does, HAS);
+	end();
+}
+
 /* A database and a user that are new at once, whose names fall on the same row. */
 static void test_each_name_has_a_row(void **state)
 {
@@ -1033,6 +1070,7 @@ int main(void)
 		cmocka_unit_test(test_idle_while_the_pool_is_full),
 		cmocka_unit_test(test_closed_while_another_waits),
 		cmocka_unit_test(test_only_a_job),
+		cmocka_unit_test(test_dies_within_the_lock),
 		cmocka_unit_test(test_each_name_has_a_row),
 	};
 
