@@ -116,7 +116,7 @@ BEGIN
 				(SELECT string_agg('$' || n, ', ' ORDER BY n) FROM generate_series(1, p.pronargs) AS n) INTO args, given, params FROM pg_proc AS p
 			WHERE p.pronamespace = 'queue'::regnamespace AND p.proname = format('_%s_%s', names[2 * i], cfg.number);
 		PERFORM queue._generate_one(format('_%s_%s(%s) RETURNS SETOF queue.%I', names[2 * i - 1], cfg.number, args,
-			'_taken_' || cfg.payload), '', replace(replace(replace(replace(replace(replace(CASE i WHEN 1 THEN $body$
+			'_taken_' || cfg.payload), '', replace(replace(replace(replace(replace(replace(replace(CASE i WHEN 1 THEN $body$
 DECLARE
 	nothing queue._taken_@payload@;
 BEGIN
@@ -127,6 +127,9 @@ BEGIN
 	LOCK TABLE @table@ IN ROW EXCLUSIVE MODE;	-- first, as who drops it does
 	IF to_regclass('@consumer@') IS NULL THEN	-- the ALTER that was waited for has made it a queue like others: its take
 		SELECT c.* INTO q FROM queue.queues AS c WHERE c.number = @n@;
+		IF NOT FOUND THEN
+			PERFORM queue._made_anew(@literal@);
+		END IF;
 		IF prios = '{}' AND NOT q.limited THEN
 			RETURN QUERY SELECT * FROM queue._lot_@payload@(q, lim, lease, who, said, seed);
 		ELSE
@@ -151,7 +154,7 @@ BEGIN
 	RETURN QUERY SELECT * FROM queue.@name@(@given@);
 END
 $body$ END, '@name@', format('_%s_%s', names[2 * i], cfg.number)), '@given@', given), '@params@', params),
-			'@consumer@', queue._consumer_table(cfg.number)), '@payload@', cfg.payload), '@n@', cfg.number::text),
+			'@consumer@', queue._consumer_table(cfg.number)), '@payload@', cfg.payload), '@n@', cfg.number::text), '@literal@', queue._name_literal(cfg.name)),
 			queue._table(cfg.name));
 		EXECUTE format('GRANT EXECUTE ON FUNCTION queue.%I TO PUBLIC', format('_%s_%s', names[2 * i - 1], cfg.number));
 	END LOOP;

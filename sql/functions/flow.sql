@@ -113,6 +113,18 @@ BEGIN
 END
 $$;
 
+-- Who has waited for a queue's table has that of another queue of this name now.
+CREATE OR REPLACE FUNCTION queue._made_anew(name text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '40001',
+		MESSAGE = format('queue "%s" was dropped and created anew', name),
+		DETAIL = 'The statement began before.', HINT = 'Say it again.';
+END
+$$;
+
 -- Gates of several queues are locked by their numbers, before the first take.
 CREATE OR REPLACE FUNCTION queue._lock_gates(names text[]) RETURNS void
 LANGUAGE plpgsql

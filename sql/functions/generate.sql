@@ -5,6 +5,10 @@
 -- are planned anew in every call, which costs more than running them (doc/decisions/001). Only
 -- the three verbs of every job are done so; the others are rare enough.
 --
+-- Who has waited for the table may have got that of a new queue of this name, dropped and made anew in one transaction: what
+-- makes leases names its own function, as a literal, which is looked up when the plan is made, and costs no plan
+-- anything. Postgres plans anew then, and does not find it (42883).
+--
 -- They check nothing: queue._push, queue._take and queue._done do. The tables' names are quoted
 -- by %I in the text of the function (@table@, @archive@), and that text as a whole by %L. A name may
 -- look like one of these words, or have one in it: nothing is replaced in it.
@@ -221,6 +225,7 @@ BEGIN
 				AND (moment + expires > clock_timestamp()) IS NOT FALSE AS go, (proxies)[1] AS mine,
 				moment + least(coalesce((leases)[1]::interval, q.lease), q.max_run) AS ends
 				OFFSET 0) AS g	-- evaluated once
+			WHERE 'queue._hand_@n@'::regproc IS NOT NULL
 			RETURNING @row@;
 		RETURN;
 	END IF;
@@ -239,6 +244,7 @@ BEGIN
 			CASE WHEN go THEN moment END
 		FROM unnest(payloads, proxies, leases, whos) WITH ORDINALITY AS j (p, mine, lease, who, n),
 			LATERAL (SELECT free AND mine IS NOT NULL AS go) AS g
+		WHERE 'queue._hand_@n@'::regproc IS NOT NULL
 		RETURNING @row@;
 END
 $body$, '@free@', queue._hand_free('(moment + expires > clock_timestamp()) IS NOT FALSE')),
@@ -314,7 +320,7 @@ BEGIN
 	IF after > moment + interval '1 s' THEN
 		after := '-infinity';	-- the clock was set back: what it says of then is not true any more
 	END IF;
-	IF EXISTS (SELECT FROM @table@ WHERE due > after AND due <= moment) THEN
+	IF EXISTS (SELECT FROM @table@ WHERE due > after AND due <= moment AND 'queue._take_@n@'::regproc IS NOT NULL) THEN
 		IF since IS NOT NULL THEN
 			PERFORM set_config('qbouncer.tell', 'here', true);
 		END IF;
@@ -371,8 +377,8 @@ BEGIN
 	END IF;
 END
 $body$, '@first@', replace(replace(take, '@which@', $which$priority = (prios)[1]
-					AND position >= (low_marks)[1] AND position <= top AND NOT EXISTS (SELECT FROM @table@
-						WHERE state = 'ready' AND priority > (prios)[1])$which$), 'LIMIT wanted', 'LIMIT lim')),
+					AND position >= (low_marks)[1] AND position <= top AND 'queue._take_@n@'::regproc IS NOT NULL
+					AND NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > (prios)[1])$which$), 'LIMIT wanted', 'LIMIT lim')),
 		'@between@', replace(step, '@which@', 'priority > p AND priority < above')),
 		'@from@', replace(step, '@which@', 'priority = p AND position >= f AND position <= top')),
 		'@n@', number::text), '@payload@', kind), '@keep@',

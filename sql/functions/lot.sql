@@ -367,10 +367,15 @@ BEGIN
 	FOREACH q IN ARRAY queues LOOP
 		cfg := queue._find(q, NULL);
 		CONTINUE WHEN cfg.paused;
-		PERFORM queue._look_due(cfg);
-		IF cfg.limited OR cfg.single_consumer THEN	-- it was waited for an ALTER, perhaps
-			cfg := queue._find(q, NULL);
+		-- it may be waited for an ALTER here, or for one who drops it and makes it anew
+		EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE', queue._table(q));
+		cfg := queue._find(q, NULL);
+		IF cfg.payload <> 'jsonb' THEN
+			PERFORM queue._check_payload(cfg, 'jsonb');
 		END IF;
+		PERFORM queue._lot_check(cfg);
+		CONTINUE WHEN cfg.paused;
+		PERFORM queue._look_due(cfg);
 		IF cfg.limited OR cfg.single_consumer THEN	-- by its own take, which calls what is called here
 			got := 0;
 			FOR job IN EXECUTE format('SELECT * FROM queue._take_%s($1, $2, $3, $4, $5, false, ''{}'', NULL, NULL, clock_timestamp(), $6)',

@@ -247,6 +247,8 @@ BEGIN
 			SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q;
 			IF NOT FOUND THEN
 				PERFORM queue._no_queue(q);
+			ELSIF cfg.payload <> 'jsonb' THEN
+				PERFORM queue._check_payload(cfg, 'jsonb');
 			END IF;
 		END IF;
 		IF pop IS NOT TRUE THEN

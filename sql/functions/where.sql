@@ -168,6 +168,10 @@ BEGIN
 	END IF;
 	FOREACH q IN ARRAY queues LOOP
 		cfg := queue._find(q, NULL);
+		IF NOT cfg.paused THEN	-- it may be waited for an ALTER here, or for one who drops it and makes it anew
+			EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE', queue._table(q));
+			cfg := queue._find(q, NULL);
+		END IF;
 		IF cfg.payload <> 'jsonb' THEN
 			PERFORM queue._check_payload(cfg, 'jsonb');
 		END IF;

@@ -109,8 +109,8 @@ static bool gone_stream(struct pg_error *err)
 	return true;
 }
 
-/* function queue._done_7(bigint[], text[]) does not exist: its queue was dropped behind the snapshot
- * in which it is there still. (Those without a number are of another version of the schema.) */
+/* function queue._done_7(bigint[], text[]) does not exist, or function "queue._take_7": its queue was
+ * dropped behind the snapshot in which it is there still, or while it was waited for. (Those without a number are of another version of the schema.) */
 static bool gone_in_snapshot(struct pg_error *err)
 {
 	static const char begin[] = "queue._";
@@ -120,7 +120,7 @@ static bool gone_in_snapshot(struct pg_error *err)
 		return false;
 	from += sizeof(begin) - 1;
 	end = from + strspn(from, "abcdefghijklmnopqrstuvwxyz_0123456789");
-	if (*end != '(' || end == from || end[-1] < '0' || end[-1] > '9')
+	if ((*end != '(' && *end != '"') || end == from || end[-1] < '0' || end[-1] > '9')
 		return false;
 	pg_error_set(err, "40001",
 		"could not serialize access: the queue has been dropped since the transaction began");
