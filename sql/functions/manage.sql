@@ -161,7 +161,9 @@ BEGIN
 			FROM unnest(refs) AS r, LATERAL queue._locate(r, q, verb) AS l ORDER BY 1, 3 LOOP
 		EXECUTE format('SELECT state, state = ''leased'' AND lease_until > clock_timestamp()
 			FROM %s WHERE id = $1 FOR UPDATE', queue._table(name)) INTO state, leased USING id;
-		IF state IS NULL THEN
+		-- who has waited for the table may have that of another queue of this name
+		IF state IS NULL OR NOT EXISTS (SELECT FROM queue.queues AS c
+				WHERE c.number = _lock.number AND c.name = _lock.name) THEN
 			PERFORM queue._no_job(number || '-' || id);
 		END IF;
 		RETURN NEXT;

@@ -140,3 +140,20 @@ def test_take_of_a_single_consumer(db, how, new):
         assert got == "40001"
     else:
         assert how == "grouped" and got[0][1].startswith("%d-" % number(db))
+
+
+@pytest.mark.parametrize("verb", ["cancel(%s)", "alter_job(%s, '{priority}', '{5}')"])
+def test_a_job_of_this_number_is_another(db, verb):
+    db.create("q")
+    db.push("q", "1")
+    ref = "%d-1" % number(db)
+    one, two = db.connect(), db.connect()
+    one.rows("BEGIN")
+    one.rows("SELECT queue.drop('q')")
+    one.create("q")
+    one.push("q", "2")
+    call = two.beside(two.rows, "SELECT queue." + verb, ref)
+    db.until_blocked(two)
+    one.rows("COMMIT")
+    call.error_of("QB003")
+    assert db.row("SELECT state, priority FROM queue.q_q") == ("ready", 0)
