@@ -302,16 +302,18 @@ static void put_ids(struct buf *b, const struct registry *g)
 	array_end(b, start, n);
 }
 
-/* Those that were left; and if all have their turn, those first for which somebody waits. */
-static void put_rest(struct buf *b, const struct qdb *db, const struct agent *role, bool all)
+/* Those that were left; if all have their turn, at the beginning those for which somebody waits. */
+static void put_rest(
+	struct buf *b, const struct qdb *db, const struct agent *role, bool all, bool begins)
 {
 	size_t start = array_begin(b, OID_TEXT, false);
-	int n = all ? waitqs_put(b, db, WAITED_FOR) : 0;
+	int n = all && begins ? waitqs_put(b, db, WAITED_FOR) : 0;
 
-	NAMES_FOREACH (queue, &role->left) {
-		array_put_text(b, queue);
-		n++;
-	}
+	if (!all)
+		NAMES_FOREACH (queue, &role->left) {
+			array_put_text(b, queue);
+			n++;
+		}
 	array_end(b, start, n);
 }
 
@@ -340,7 +342,7 @@ static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 		agent_asked(role);
 	}
 	build_store_i32(after, role->scan_after);
-	put_rest(&left, db, role, begins && !only_new);
+	put_rest(&left, db, role, !only_new, begins);
 	params[4].data = left.data;
 	params[4].len = (int32_t)left.len;
 	if (only_new) {
@@ -372,18 +374,29 @@ static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 	buf_free(&left);
 }
 
+/* Is there anything to look at but what a scan was ordered for? Who has made it so may be gone: any client of the role
+ * will do. */
+static bool more_is_left(const struct qdb *db)
+{
+	for (const struct agent *r = db->agents; r != NULL; r = r->hh.next)
+		if (r->n_new > 0 || !names_none(&r->left))
+			return true;
+	return false;
+}
+
 /* The clients of each role that has not looked since the last scan was ordered: through one of
  * them. */
 static void scan_all(struct qdb *db)
 {
 	struct registry *g = db->registry;
+	bool more = more_is_left(db);
 	struct taker *t;
 
 	DL_FOREACH (takers(), t) {
 		struct pool *pool = t->pool;
 		struct agent *r;
 
-		if (t->db != db || t->scans == g->scans)
+		if (t->db != db || (t->scans == g->scans && !more))
 			continue;
 		r = agent_get(db, pool_user(pool));
 		if (r == NULL || r->scanning || loop_now() < r->again_at)
