@@ -6,9 +6,8 @@
 #include "base/mem.h"
 #include "outbox.h"
 
-static bool add_entry(struct outbox *o, const char *queue)
+static bool add_entry(struct outbox *o, const char *queue, size_t len)
 {
-	size_t len = strnlen(queue, OUTBOX_NAME_MAX);
 	struct outbox_entry *e = mem_zalloc(sizeof(*e) + len + 1);
 
 	if (e == NULL)
@@ -23,12 +22,13 @@ static bool add_entry(struct outbox *o, const char *queue)
 
 void outbox_add(struct outbox *o, const char *queue, unsigned most)
 {
+	size_t len = strnlen(queue, OUTBOX_NAME_MAX);
 	struct outbox_entry *e;
 
-	HASH_FIND_STR(o->queues, queue, e);
+	HASH_FIND(hh, o->queues, queue, len, e);
 	if (e != NULL)
 		return;
-	if (o->n < most && add_entry(o, queue))
+	if (o->n < most && add_entry(o, queue, len))
 		o->n++;
 	else
 		o->any = true;

@@ -70,11 +70,12 @@ _Static_assert(sizeof(ANY_QUEUE) > QSTMT_QUEUE_MAX + 1, "it is no name");
 _Static_assert(sizeof(SYSTEM_AWAKE) > QSTMT_QUEUE_MAX + 1, "it is no name");
 
 static struct {
-	const struct system_listener *listeners[8];
-	const struct system_chore *chores[4];
+	const struct system_listener *listeners[SYSTEM_LISTENERS_MAX];
+	const struct system_chore *chores[SYSTEM_CHORES_MAX];
 	size_t n_listeners, n_chores;
 } registered;
 
+static void look_for_better(struct system *s);
 static void on_socket(int fd, int mask, void *arg);
 static void disconnect(struct system *s, const char *why);
 
@@ -121,28 +122,35 @@ static void send_sql(struct system *s, enum query query, const char *sql)
 		disconnect(s, "out of memory");
 }
 
-/* One statement for all that came together meanwhile, or was kept. */
+/* One statement for all that came together meanwhile, or was kept: in rows, as there are more of them than a row can
+ * have columns. */
 static void send_notifications(struct system *s)
 {
 	struct outbox_entry *e, *tmp;
 	struct buf sql = BUF_INIT;
+	const char *sep = "";
 
 	if (s->state != SYSTEM_UP || s->query != QUERY_NONE || outbox_is_empty(&s->outbox) ||
 		s->others < (s->outbox.urgent ? OTHERS_ASLEEP : OTHERS_AWAKE))
 		return;
+	buf_puts(&sql, "SELECT pg_catalog.pg_notify('" SYSTEM_CHANNEL
+		       "', q) FROM pg_catalog.unnest(ARRAY[");
 	HASH_ITER (hh, s->outbox.queues, e, tmp) {
 		char *literal = PQescapeLiteral(s->pg, e->queue, strlen(e->queue));
 
-		if (literal != NULL)
-			buf_printf(&sql, "%s pg_catalog.pg_notify('" SYSTEM_CHANNEL "', %s)",
-				sql.len == 0 ? "SELECT" : ",", literal);
+		if (literal != NULL) {
+			buf_printf(&sql, "%s%s", sep, literal);
+			sep = ", ";
+		} else { /* no text of ours, or without memory */
+			s->outbox.any = true;
+		}
 		PQfreemem(literal);
 	}
 	if (s->outbox.any)
-		buf_printf(&sql, "%s pg_catalog.pg_notify('" SYSTEM_CHANNEL "', '" ANY_QUEUE "')",
-			sql.len == 0 ? "SELECT" : ",");
+		buf_printf(&sql, "%s'" ANY_QUEUE "'", sep);
+	buf_puts(&sql, "]::pg_catalog.text[]) AS q");
 	outbox_clear(&s->outbox);
-	if (!buf_failed(&sql) && sql.len > 0)
+	if (!buf_failed(&sql))
 		send_sql(s, QUERY_NOTIFY, buf_cstr(&sql));
 	buf_free(&sql);
 }
@@ -174,6 +182,8 @@ static void work(struct system *s, usec_t now)
 {
 	struct buf sql = BUF_INIT;
 
+	if (s->query == QUERY_NONE)
+		look_for_better(s);
 	for (size_t i = 0;
 		s->state == SYSTEM_UP && s->query == QUERY_NONE && i < registered.n_chores; i++) {
 		if (registered.chores[i]->due(s->db) > now)
@@ -200,6 +210,7 @@ static void is_up(struct system *s)
 	work(s, loop_now());
 }
 
+/* What is told and the chores take turns: behind news those that are due come first, and more news behind each. */
 static void query_done(struct system *s)
 {
 	enum query query = s->query;
@@ -216,6 +227,8 @@ static void query_done(struct system *s)
 		return;
 	}
 	TELL(statement_ended, s->db, !s->refused);
+	if (query == QUERY_NOTIFY)
+		work(s, loop_now());
 	send_notifications(s);
 }
 
@@ -722,8 +735,6 @@ static usec_t on_tick(void *arg, usec_t now)
 	case SYSTEM_UP:
 		if (s->query != QUERY_NONE && now >= s->since + ANSWER_LIMIT)
 			disconnect(s, "no answer");
-		else if (s->query == QUERY_NONE)
-			look_for_better(s);
 		work(s, now);
 		break;
 	}

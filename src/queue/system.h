@@ -11,6 +11,10 @@
 #define SYSTEM_CHANNEL "qbouncer" /* of notifications; an empty one says that a proxy has come */
 #define SYSTEM_AWAKE   "of no queue: a proxy takes again, and is to be told" /* (asleep.c) */
 
+/* Who registers, twice as many as there are. */
+#define SYSTEM_LISTENERS_MAX 16
+#define SYSTEM_CHORES_MAX    8
+
 struct qdb;
 
 /* Each may be NULL. */

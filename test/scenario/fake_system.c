@@ -12,14 +12,12 @@
 #include "../../src/queue/wakes.h"
 #include "program.h"
 
-#define MOST 8
-
 static bool down;
 static bool says_asleep; /* by a lock that it holds */
 static enum system_others others;
 static char last_notify[QSTMT_QUEUE_MAX + 1];
-static const struct system_listener *listeners[MOST];
-static const struct system_chore *chores[MOST];
+static const struct system_listener *listeners[SYSTEM_LISTENERS_MAX];
+static const struct system_chore *chores[SYSTEM_CHORES_MAX];
 static size_t n_listeners, n_chores;
 
 /* The program starts several times. */
@@ -28,7 +26,7 @@ void system_listen(const struct system_listener *l)
 	for (size_t i = 0; i < n_listeners; i++)
 		if (listeners[i] == l)
 			return;
-	ASSERT(n_listeners < MOST);
+	ASSERT(n_listeners < ARRAY_LEN(listeners));
 	listeners[n_listeners++] = l;
 }
 
@@ -37,7 +35,7 @@ void system_add_chore(const struct system_chore *c)
 	for (size_t i = 0; i < n_chores; i++)
 		if (chores[i] == c)
 			return;
-	ASSERT(n_chores < MOST);
+	ASSERT(n_chores < ARRAY_LEN(chores));
 	chores[n_chores++] = c;
 }
 

@@ -56,6 +56,8 @@ static void a_long_name(void **state)
 	memset(name, 'x', sizeof(name) - 1);
 	name[sizeof(name) - 1] = '\0';
 	outbox_add(&o, name, 10);
+	outbox_add(&o, name, 10);
+	assert_int_equal(o.n, 1);
 	assert_int_equal(strlen(o.queues->queue), OUTBOX_NAME_MAX);
 	outbox_clear(&o);
 }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "../../src/queue/head.h"
+#include "../../src/queue/lease.h"
 #include "../../src/queue/queue_int.h"
 #include "../../src/queue/schedule.h"
 #include "../../src/queue/siblings.h"
@@ -16,7 +17,7 @@
 #include "../../src/queue/wakes.h"
 
 static struct wakes *list;
-static int woken, notified;
+static int woken, notified, notified_all;
 
 const struct head_mark head_unmarked = {0};
 
@@ -75,6 +76,7 @@ void system_notify(struct qdb *db, const char *queue)
 
 void system_notify_all(struct qdb *db, const char *event)
 {
+	notified_all++;
 	system_notify(db, event);
 }
 
@@ -226,13 +228,29 @@ static void test_the_next_transaction(void **state)
 static void test_schedules(void **state)
 {
 	(void)state;
-	woken = notified = 0;
+	woken = notified = notified_all = 0;
 	wakes_event(NULL, NULL, &list, SCHEDULES_EVENT, NULL);
 	wakes_event(NULL, NULL, &list, "of no queue: and of nothing else that is known", NULL);
 	wakes_event_end(NULL, &list, true);
 	assert_int_equal(scheduled, 1);
 	assert_int_equal(notified, 1);
+	assert_int_equal(notified_all, 1);
 	assert_int_equal(woken, 0);
+}
+
+/* Who sleeps may hold a job, and is told that it is cancelled; not of pushes. */
+static void test_who_is_told(void **state)
+{
+	(void)state;
+	notified = notified_all = 0;
+	wakes_event(NULL, NULL, &list, CANCELLED_EVENT "mail", NULL);
+	wakes_event_end(NULL, &list, true);
+	assert_int_equal(notified, 1);
+	assert_int_equal(notified_all, 1);
+	wakes_event(NULL, NULL, &list, "mail", NULL);
+	wakes_event_end(NULL, &list, true);
+	assert_int_equal(notified, 2);
+	assert_int_equal(notified_all, 1);
 }
 
 /* The first of many commits makes all look at once, the others together a moment later. */
@@ -264,6 +282,7 @@ int main(void)
 		cmocka_unit_test(test_taken_back),
 		cmocka_unit_test(test_the_next_transaction),
 		cmocka_unit_test(test_schedules),
+		cmocka_unit_test(test_who_is_told),
 		cmocka_unit_test(test_prepared),
 	};
 

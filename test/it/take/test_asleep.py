@@ -228,6 +228,54 @@ def test_what_was_committed_late_below_what_was_taken(pair):
         assert [r["payload"] for r in pair.taker.rows(some)] == ["1"]
 
 
+# --- how much is told, and when
+
+MANY = 2000
+
+
+def test_a_push_to_many_queues(pair):
+    """More than an answer can have columns; whichever queue somebody waits for. Most of them have no table, which costs
+    nothing: they are told all the same.
+    """
+    raised = "RAISE INFO USING ERRCODE = 'QB100', MESSAGE = 'many' || n, DETAIL = pg_current_xact_id()::text;"
+    waiters = {n: pair.other.wire(pair.db) for n in (0, MANY // 2, MANY)}
+    for n, w in waiters.items():
+        tag(pair.pusher, "QUEUE CREATE many%d" % n)
+        w.query("QUEUE TAKE many%d WAIT '1h'" % n)
+        parked(w)
+    pair.wakes()
+    tag(pair.pusher, "DO $$ BEGIN FOR n IN 0 .. %d LOOP IF n IN (%s) THEN PERFORM queue.push('many' || n, '1'::jsonb); "
+        "ELSE %s END IF; END LOOP; END $$" % (MANY, ", ".join(map(str, waiters)), raised))
+    for w in waiters.values():
+        assert woken(w)["payload"] == "1"
+        w.close()
+
+
+def test_news_do_not_keep_it_from_saying_that_it_is_awake(qbouncer, db, direct, listener):
+    """While its session tells something there is more to tell, and a take: it is said before that."""
+    pair = Pair(qbouncer, db, direct, first=dict(queue_sleep_after="50ms"), queue_sleep_after="0")
+    tag(pair.pusher, "QUEUE CREATE more")
+
+    def in_turn():
+        wait_for(lambda: pair.shown(pair.first) == [("awake", "1")], "that the first one sleeps alone")
+        _, (pid,) = pair.system_pids()
+        freeze(pair, pid)
+        listener.heard()
+        try:
+            tag(pair.pusher, "QUEUE PUSH mail '1'")
+            tag(pair.pusher, "QUEUE PUSH more '1'")
+            take(pair.pusher)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        heard = []
+        wait_for(lambda: heard.extend(n[1] for n in listener.heard()) or {"mail", "more", AWAKE} <= set(heard),
+                 "all of it")
+        return heard == ["mail", AWAKE, "more"]     # or a look was under way, and both queues came together
+
+    assert any(in_turn() for _ in range(5))
+    pair.close()
+
+
 # --- what is lost, and who pretends
 
 
@@ -285,14 +333,15 @@ def test_who_keeps_is_killed(pair):
 
 
 def test_nobody_is_silenced(pair, cluster):
-    """Who holds the lock of one who waits, in another session: it is told all the same."""
+    """Who holds both locks of one who waits, in another session of its role: it is told all the same."""
     pair.taker.query(WAIT)
     parked(pair.taker)
     pair.wakes()
     number = pair.direct.execute("SELECT objid FROM pg_locks WHERE classid = %s" % NUMBERS).fetchall()
     with psycopg.connect(cluster.dsn(pair.db, "app"), autocommit=True) as liar:
         for (n,) in number:
-            liar.execute("SELECT pg_advisory_lock_shared(%s, %s)", [CLASS, n])
+            for c in (NUMBERS, CLASS):
+                liar.execute("SELECT pg_advisory_lock_shared(%s, %s)", [c, n])
         for _ in range(3):
             liar.execute("NOTIFY qbouncer, ''")
             pair.look()
@@ -347,6 +396,17 @@ def test_a_schedule_is_told_to_who_sleeps(pair, listener):
     listener.heard()
     tag(pair.pusher, "QUEUE SCHEDULE nightly ON mail EVERY '1 day' PUSH '1'")
     wait_for(lambda: any("schedule" in n for n in payloads(listener)), "the news")
+
+
+def test_a_cancel_is_told_to_who_sleeps(pair, listener):
+    """It has the job."""
+    tag(pair.pusher, "QUEUE PUSH mail '1'")
+    job = take(pair.taker, "QUEUE TAKE mail HOLD")["token"]
+    pair.sleeps()
+    listener.heard()
+    tag(pair.pusher, "QUEUE CANCEL '%s'" % job.rsplit("-", 1)[0])
+    wait_for(lambda: any("cancelled in " in n for n in payloads(listener)), "the news")
+    assert pair.shown(pair.other)[0][1] == "1"
 
 
 def test_one_that_never_sleeps(qbouncer, db, direct, listener):
