@@ -257,7 +257,8 @@ def test_news_do_not_keep_it_from_saying_that_it_is_awake(qbouncer, db, direct, 
     tag(pair.pusher, "QUEUE CREATE more")
 
     def in_turn():
-        wait_for(lambda: pair.shown(pair.first) == [("awake", "1")], "that the first one sleeps alone")
+        wait_for(lambda: pair.shown(pair.first) == [("awake", "1")] and len(pair.system_pids()[1]) == 1,
+                 "that the first one sleeps alone")
         _, (pid,) = pair.system_pids()
         freeze(pair, pid)
         listener.heard()
