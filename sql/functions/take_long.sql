@@ -177,6 +177,7 @@ BEGIN
 		END IF;
 		p.last := reach;
 		moves := true;
+		due_ms := CASE WHEN fresh AND reach IS NULL AND u.ends IS NOT NULL THEN 0 END;	-- it has read all that it shall
 		EXIT WHEN fresh OR reach IS NOT NULL;
 		past := true;
 		p.s1 := p.s2;
