@@ -149,13 +149,19 @@ END
 $qbouncer_proxies$;
 
 -- Of these leases, whose rows are locked, those of proxies that are not there now: since the look began one may have come, and
--- taken. It locks its number before it takes. A transaction sees the sessions as it has seen them first, unless it forgets them.
+-- taken. It locks its number before it takes. Whose a lock is, is dear, and asked only if one of their numbers is locked: a
+-- transaction sees the sessions as it has seen them first, unless it forgets them.
 CREATE OR REPLACE FUNCTION queue._of_nobody_there(tokens text[], owners int4[]) RETURNS text[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM pg_stat_clear_snapshot() WHERE tokens IS NOT NULL;
+	IF NOT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1902276469
+			AND l.objsubid = 2 AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+			AND l.objid::int8 = ANY (owners::int8[])) THEN
+		RETURN tokens;
+	END IF;
+	PERFORM pg_stat_clear_snapshot();
 	RETURN (SELECT array_agg(w.token) FROM unnest(tokens, owners) AS w (token, owner)
 		WHERE w.owner NOT IN (SELECT p.number FROM queue.proxies AS p));
 END
