@@ -39,8 +39,11 @@ struct place_want {
 };
 /* Somebody waits since then, and there is no place: the others hear it. */
 void places_want(struct pool *p, const struct place_want *w);
-/* A server that is free: does somebody elsewhere go before who waits for it here, since then? */
-bool places_wanted(const struct server *s, usec_t since);
+/* Does anybody elsewhere wait, perhaps? */
+bool places_claimed(void);
+/* A server that is free: does somebody elsewhere go before who waits for it here, since then, and may have so many that
+ * count? */
+bool places_wanted(const struct server *s, usec_t since, unsigned most);
 
 enum place_limit { PLACE_GOOD, PLACE_DB, PLACE_USER };
 /* A client has come: how many there may be of the database, and of the user. 0: any number. */

@@ -224,19 +224,27 @@ static bool goes_before(const struct row *r, int i, usec_t since, unsigned has)
 	return i != team_self() && is_said(r, i) && demand_goes_before(&c, since, has);
 }
 
-/* Those of the free ones that others have waited for longer are theirs. */
+/* Those of the free ones that others have waited for longer are theirs, and of no use to them once there are more than
+ * they may have. */
 static bool has_room(const struct row *r, unsigned most, usec_t since)
 {
-	unsigned theirs = 0;
+	unsigned theirs = 0, bound = most;
 
 	if (r == NULL || most == 0)
 		return true;
 	if (is_full(r, most))
 		return false;
-	for (int i = 1; i <= team_size(); i++)
-		theirs += r->want[i].with == NULL && r->total < r->want[i].most &&
-			  goes_before(r, i, since, r->used[team_self()]);
-	return r->total + theirs < most;
+	for (int i = 1; i <= team_size(); i++) {
+		const struct want *w = &r->want[i];
+
+		if (w->with != NULL || r->total >= w->most ||
+			!goes_before(r, i, since, r->used[team_self()]))
+			continue;
+		theirs++;
+		if (w->most < bound)
+			bound = w->most;
+	}
+	return r->total + theirs < bound;
 }
 
 static void set(struct row *r, uint32_t n)
@@ -468,8 +476,14 @@ void places_want(struct pool *p, const struct place_want *w)
 	loop_tick_at(places.tick, loop_now() + WANT_AGAIN);
 }
 
-/* A server that has places of both rows; who lacks them goes before who waits here, since then. */
-static bool is_wanted(const struct row *r, const struct row *beside, usec_t since)
+/* Would one less be of use there? Not while there are more than that, and who waits here may launch another. */
+static bool would_help(const struct row *r, const struct want *w, unsigned most)
+{
+	return r->total == w->most || (r->total > w->most && r->total > most);
+}
+
+/* A server that has places of both rows; who lacks them goes before who waits here, since then, and may have `most`. */
+static bool is_wanted(const struct row *r, const struct row *beside, usec_t since, unsigned most)
 {
 	unsigned others;
 
@@ -480,7 +494,7 @@ static bool is_wanted(const struct row *r, const struct row *beside, usec_t sinc
 		const struct want *w = &r->want[i];
 		bool is_new = since != USEC_NEVER && w->demand.since + PATIENCE >= loop_now();
 
-		if (r->total >= w->most && (w->with == NULL || w->with == beside) && !is_new &&
+		if (would_help(r, w, most) && (w->with == NULL || w->with == beside) && !is_new &&
 			goes_before(r, i, since, others))
 			return true;
 	}
@@ -493,7 +507,12 @@ static void was_free(struct row *r)
 		r->free_at = loop_now();
 }
 
-bool places_wanted(const struct server *s, usec_t since)
+bool places_claimed(void)
+{
+	return atomic_load(&places.table->wanted_until) > loop_now();
+}
+
+bool places_wanted(const struct server *s, usec_t since, unsigned most)
 {
 	const struct pool *p = s->pool;
 	bool counts = is_sized(p) && s->state != SERVER_KEPT && !s->use.engine, found;
@@ -501,16 +520,14 @@ bool places_wanted(const struct server *s, usec_t since)
 	struct row *rd, *ru;
 
 	CHECK_SERVER(s);
-	if (atomic_load(&places.table->wanted_until) <= loop_now())
-		return false;
 	d = of_db(p);
 	u = of_user(p);
 	own = of_pool(p);
 	lock();
 	rd = find(d.text, false);
 	ru = find(u.text, false);
-	found = is_wanted(rd, ru, since) || is_wanted(ru, rd, since) ||
-		(counts && is_wanted(find(own.text, false), NULL, since));
+	found = is_wanted(rd, ru, since, 0) || is_wanted(ru, rd, since, 0) ||
+		(counts && is_wanted(find(own.text, false), NULL, since, most));
 	was_free(rd);
 	was_free(ru);
 	unlock();

@@ -403,7 +403,7 @@ static bool gives_way(struct pool *p, struct server *s, usec_t since)
 	p->db->free_at = p->account->free_at = loop_now();
 	/* a task is served before a client of its pool who waits longer, and would get the place again */
 	since = first < since ? first : since;
-	if (team_self() != 0 && places_wanted(s, since)) {
+	if (team_self() != 0 && places_claimed() && places_wanted(s, since, most_servers(p))) {
 		server_close(s, "makes room for another process", NULL);
 		return true;
 	}
@@ -746,12 +746,14 @@ static struct server *unused(const struct pool *p, usec_t now)
  * A task may wait for a certain one. */
 static void give_to_others(struct pool *p, usec_t now)
 {
-	usec_t since = usable_tasks(p) > 0 ? usable_since(p) : USEC_NEVER;
+	bool tasks = usable_tasks(p) > 0;
+	usec_t since = tasks ? usable_since(p) : USEC_NEVER;
+	unsigned most = tasks ? task_limit(p) : 0;
 	struct server *s;
 
-	while ((s = unused(p, now)) != NULL && places_wanted(s, since))
+	while ((s = unused(p, now)) != NULL && places_wanted(s, since, most))
 		server_close(s, "makes room for another process", NULL);
-	while ((s = kept_longest_idle(p)) != NULL && places_wanted(s, USEC_NEVER))
+	while ((s = kept_longest_idle(p)) != NULL && places_wanted(s, USEC_NEVER, 0))
 		server_close(s, "makes room for another process", NULL);
 }
 
@@ -821,7 +823,7 @@ bool pool_serve_ready(void *arg, usec_t now)
 			if (team_self() != 0)
 				want_of_others(p);
 		}
-		if (team_self() != 0)
+		if (team_self() != 0 && places_claimed())
 			give_to_others(p, now);
 		any |= tell_others(p);
 	}

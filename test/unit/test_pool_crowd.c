@@ -952,6 +952,52 @@ static void test_idle_while_the_pool_is_full(void **state)
 	end();
 }
 
+/* A client of another process waits for the pool's only server, which goes from task to task: what is closed for it is
+ * not for the next task, though those may have more than clients. */
+static void test_given_by_a_task(void **state)
+{
+	struct actor *t, *c;
+
+	(void)state;
+	scene(2, 0, 0, 1);
+	t = task(1, 0);
+	c = client(2, 0);
+	t->keeps = 20 * USEC_MSEC;
+	now_waits(t);
+	assert_int_equal(play.logins, 1);
+	c->until = play.now;
+	passes(500 * USEC_MSEC);
+	assert_int_equal(c->does, HAS);
+	assert_true(t->rounds > 10);
+	assert_int_equal(play.logins, 3); /* its own, and one more for the task */
+	end();
+}
+
+/* ... and nothing is closed where there would still be more than clients may have. */
+static void test_not_given_in_vain(void **state)
+{
+	struct actor *tasks[3], *c;
+
+	(void)state;
+	scene(2, 0, 0, 1);
+	for (int i = 0; i < 3; i++) {
+		tasks[i] = task(1, 0);
+		tasks[i]->keeps = 20 * USEC_MSEC;
+		now_waits(tasks[i]);
+	}
+	c = client(2, 0);
+	assert_int_equal(play.logins, 3);
+	c->until = play.now;
+	passes(500 * USEC_MSEC);
+	assert_int_equal(play.logins, 3);
+	for (int i = 0; i < 3; i++)
+		tasks[i]->thinks = 1000 * USEC_SEC;
+	passes(200 * USEC_MSEC);
+	assert_int_equal(c->does, HAS);
+	assert_int_equal(play.logins, 4);
+	end();
+}
+
 /* One process: who has found no place hears of one that a close has left, though nobody has a server idle. */
 static void test_closed_while_another_waits(void **state)
 {
@@ -1068,6 +1114,8 @@ int main(void)
 		cmocka_unit_test(test_held_back_beside_who_gives),
 		cmocka_unit_test(test_idle_while_held_back),
 		cmocka_unit_test(test_idle_while_the_pool_is_full),
+		cmocka_unit_test(test_given_by_a_task),
+		cmocka_unit_test(test_not_given_in_vain),
 		cmocka_unit_test(test_closed_while_another_waits),
 		cmocka_unit_test(test_only_a_job),
 		cmocka_unit_test(test_dies_within_the_lock),
