@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,7 @@
 #define ROWS       2048
 #define WINDOW     64 /* rows in which a name may stand */
 #define NAME_MAX_  192
+#define CACHE_LINE 64
 #define WANT_AGAIN (20 * USEC_MSEC)
 #define WANT_HOLDS (100 * USEC_MSEC)
 #define PATIENCE   (5 * USEC_MSEC) /* of who waits there, while others wait here */
@@ -44,10 +46,11 @@ struct row {
 
 struct table {
 	pthread_mutex_t lock;
-	_Atomic usec_t
-		wanted_until; /* nothing that anybody has said holds for longer; read without the lock */
-	struct row rows[ROWS];
+	/* nothing that anybody has said holds for longer; read without the lock, and not beside what is often written */
+	alignas(CACHE_LINE) _Atomic usec_t wanted_until;
+	alignas(CACHE_LINE) struct row rows[ROWS];
 };
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock of one process would be none for the others");
 
 static struct {
 	struct table *table;
@@ -432,7 +435,9 @@ static bool want(struct row *r, unsigned most, const struct place_want *w, const
 	}
 	if (news) {
 		own->said = now;
-		atomic_store(&places.table->wanted_until, now + WANT_HOLDS);
+		/* the clocks of others may be later: each is that of its turn */
+		if (atomic_load(&places.table->wanted_until) < now + WANT_HOLDS)
+			atomic_store(&places.table->wanted_until, now + WANT_HOLDS);
 	}
 	return news;
 }
