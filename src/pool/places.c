@@ -463,15 +463,20 @@ void places_want(struct pool *p, const struct place_want *w)
 {
 	struct name own = of_pool(p);
 	bool clients_full, tasks_full, news = false;
+	struct place_want of_clients = *w;
 	struct row *r;
 
 	CHECK_POOL(p);
+	of_clients.since = pool_client_waits_since(p);
 	lock();
 	r = is_sized(p) ? find(own.text, true) : NULL;
 	clients_full = is_full(r, w->for_clients);
 	tasks_full = is_full(r, w->for_tasks);
-	if (clients_full || tasks_full)
-		news = want(r, clients_full ? w->for_clients : w->for_tasks, w, NULL);
+	/* where tasks, too, have all they may, one less is of no use yet for the clients */
+	if (tasks_full)
+		news = want(r, w->for_tasks, w, NULL);
+	else if (clients_full)
+		news = want(r, w->for_clients, &of_clients, NULL);
 	/* where the pool has all it may, a place of another pool is of no use */
 	if ((w->for_clients > 0 && !clients_full) || (w->for_tasks > 0 && !tasks_full))
 		news |= want_both(p, w);

@@ -23,7 +23,6 @@
 #define PROCESSES 4
 #define KINDS     3 /* of databases, and of users */
 #define ACTORS    14
-#define BEGIN     (1000 * USEC_SEC)
 #define LASTS     (30 * USEC_SEC)
 #define LOGIN     (4 * USEC_MSEC)
 #define JANITOR   (333 * USEC_MSEC)
@@ -63,6 +62,14 @@ static struct {
 	void (*on_place)(int from, const uint8_t *text, size_t len);
 	bool tells, kills;
 } play;
+
+/* What was said in the memory of limits is as old as the crowd or scene that said it. */
+static usec_t a_later_time(void)
+{
+	static usec_t at;
+
+	return at += 10000 * USEC_SEC;
+}
 
 static unsigned pick(unsigned n)
 {
@@ -619,8 +626,6 @@ static void comes(struct actor *a)
 static void start(void)
 {
 	configure();
-	for (int i = 1; i <= PROCESSES; i++)
-		places_drop(i); /* what was said last time, when the clock was ahead of this one */
 	for (int i = 1; i <= play.size; i++) {
 		memset(play.processes[i].tick, 0xff, sizeof(play.processes[i].tick));
 		play.processes[i].news = USEC_NEVER;
@@ -638,7 +643,7 @@ static void begin(uint32_t seed, int processes)
 	play.random = seed * 2654435761u + 1;
 	for (int i = 0; i < 10; i++)
 		pick(2);
-	play.now = BEGIN;
+	play.now = a_later_time();
 	play.size = processes;
 	play.n_dbs = 1 + (int)pick(KINDS);
 	play.n_users = 1 + (int)pick(KINDS);
@@ -730,9 +735,12 @@ static void tell(uint32_t seed)
 
 static void crowd(uint32_t seed, int processes, bool tells)
 {
+	usec_t until;
+
 	begin(seed, processes);
 	play.tells = tells;
-	while (play.now < BEGIN + LASTS) {
+	until = play.now + LASTS;
+	while (play.now < until) {
 		int first = (int)pick((unsigned)processes);
 
 		next_moment();
@@ -802,7 +810,7 @@ static void scene(int processes, int db_most, int user_most, int pool_size)
 {
 	memset(&play, 0, sizeof(play));
 	play.random = 1;
-	play.now = BEGIN;
+	play.now = a_later_time();
 	play.size = processes;
 	play.n_dbs = play.n_users = 2;
 	play.db_most = db_most;
@@ -998,6 +1006,28 @@ static void test_not_given_in_vain(void **state)
 	end();
 }
 
+/* A client that has no use for one less does not hide the task beside it that has. */
+static void test_given_to_a_task_beside_a_client(void **state)
+{
+	struct actor *c, *t;
+
+	(void)state;
+	scene(2, 0, 0, 1);
+	for (int i = 0; i < 7; i++) {
+		t = task(1, 0);
+		t->keeps = 20 * USEC_MSEC;
+		now_waits(t);
+	}
+	assert_int_equal(play.logins, 6);
+	c = client(2, 0);
+	t = task(2, 0);
+	c->until = t->until = play.now;
+	passes(500 * USEC_MSEC);
+	assert_int_equal(t->does, HAS);
+	assert_int_equal(c->does, WAITS);
+	end();
+}
+
 /* One process: who has found no place hears of one that a close has left, though nobody has a server idle. */
 static void test_closed_while_another_waits(void **state)
 {
@@ -1077,7 +1107,7 @@ static void test_each_name_has_a_row(void **state)
 {
 	(void)state;
 	memset(&play, 0, sizeof(play));
-	play.now = BEGIN;
+	play.now = a_later_time();
 	play.size = 2;
 	play.self = 1;
 	play.n_dbs = play.pool_size = 1;
@@ -1116,6 +1146,7 @@ int main(void)
 		cmocka_unit_test(test_idle_while_the_pool_is_full),
 		cmocka_unit_test(test_given_by_a_task),
 		cmocka_unit_test(test_not_given_in_vain),
+		cmocka_unit_test(test_given_to_a_task_beside_a_client),
 		cmocka_unit_test(test_closed_while_another_waits),
 		cmocka_unit_test(test_only_a_job),
 		cmocka_unit_test(test_dies_within_the_lock),
