@@ -141,9 +141,13 @@ bool pool_user_has_one_left(const struct pool *p)
 /* When a server that has a place of it was free, and others could have had that; 0: not yet. */
 usec_t pool_limit_free_at(const struct pool *p, bool of_db)
 {
-	if (team_self() != 0)
-		return of_db ? places_db_free_at(p) : places_user_free_at(p);
-	return of_db ? p->db->free_at : p->account->free_at;
+	usec_t here = of_db ? p->db->free_at : p->account->free_at, all;
+
+	if (team_self() == 0)
+		return here;
+	/* the others say it only while somebody claims */
+	all = of_db ? places_db_free_at(p) : places_user_free_at(p);
+	return all > here ? all : here;
 }
 
 void pool_explain_limit(const struct pool *p, struct pg_error *err)

@@ -1028,6 +1028,24 @@ static void test_given_to_a_task_beside_a_client(void **state)
 	end();
 }
 
+/* Whether a place of a limit comes free is known, too, while nobody waits. */
+static void test_free_while_nobody_waits(void **state)
+{
+	struct actor *a;
+
+	(void)state;
+	scene(2, 1, 1, 1);
+	a = client(1, 0);
+	now_waits(a);
+	now_releases(a);
+	now_waits(a);
+	enter(1);
+	assert_true(pool_limit_free_at(a->pool, true) + USEC_SEC > play.now);
+	assert_true(pool_limit_free_at(a->pool, false) + USEC_SEC > play.now);
+	leave();
+	end();
+}
+
 /* One process: who has found no place hears of one that a close has left, though nobody has a server idle. */
 static void test_closed_while_another_waits(void **state)
 {
@@ -1147,6 +1165,7 @@ int main(void)
 		cmocka_unit_test(test_given_by_a_task),
 		cmocka_unit_test(test_not_given_in_vain),
 		cmocka_unit_test(test_given_to_a_task_beside_a_client),
+		cmocka_unit_test(test_free_while_nobody_waits),
 		cmocka_unit_test(test_closed_while_another_waits),
 		cmocka_unit_test(test_only_a_job),
 		cmocka_unit_test(test_dies_within_the_lock),
