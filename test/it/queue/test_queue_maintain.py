@@ -183,7 +183,8 @@ def test_sessions_that_have_seen_all_queues_end(qbouncer, db):
     proxy = qbouncer(queue_maintenance="0", queue_engine_after=0)
     with proxy.wire(db) as w:
         create_many(w, 210)
-        tag(w, "QUEUE PUSH q0 '1'")
+        for k in range(210):    # where nothing ever was nobody looks
+            tag(w, "QUEUE PUSH q%d '1'" % k)
         take(w, "QUEUE TAKE q0")
         wait_for(lambda: sessions_ended(proxy) == 1, "the end of the session that has looked", timeout=60)
         proxy.console("SET queue_maintenance = '50ms'")
