@@ -276,6 +276,15 @@ class Loop(threading.Thread):
             self.failed = e
 
 
+def end_all(loops):
+    """... behind the statements under way."""
+    for l in loops:
+        l.times = 0
+    for l in loops:
+        l.join()
+        l.wire.close()
+
+
 def work_under(proxy, db, most, n=8, times=6):
     """All of them come in and work, and there are never more servers than that."""
     loops = [Loop(w, "SELECT pg_sleep(0.002)", times) for w in clients(proxy, db, n)]
@@ -417,11 +426,7 @@ def test_a_server_that_is_busy_has_places_of_two_limits(qbouncer, db):
     try:
         wait_for(lambda: all(l.rounds >= 2 or l.failed is not None for l in loops), "an answer for each, twice", timeout=40)
     finally:
-        for l in loops:
-            l.times = 0
-        for l in loops:
-            l.join()
-            l.wire.close()
+        end_all(loops)
     assert [l.failed for l in loops] == [None] * len(loops)
 
 
@@ -450,11 +455,7 @@ def test_two_limits_that_two_busy_others_have(qbouncer, db, cluster, seconds):
         for _ in range(3):
             waiter.rows("SELECT 1")
     finally:
-        for l in loops:
-            l.times = 0
-        for l in loops:
-            l.join()
-            l.wire.close()
+        end_all(loops)
     assert [l.failed for l in loops] == [None] * len(loops)
     waiter.close()
 
