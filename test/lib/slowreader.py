@@ -2,7 +2,7 @@
 
 For:     the tests of test/it that are about it.
 Must not know: what becomes of the delivery.
-Entry points: fixtures c, slow; SIZE, STUCK, push, make, stuck, token_of.
+Entry points: fixtures c, slow; SIZE, STUCK, push, make, stuck, over, token_of.
 """
 
 import pytest
@@ -47,6 +47,12 @@ def slow(proxy, db):
 def stuck(c):
     """The process that writes and is not read."""
     return wait_for(lambda: c.rows(STUCK), "the server to wait until it is read")[0]["pid"]
+
+
+def over(c, pid):
+    """Its statement is not run any more. (It may wait for something else for a while, before it is stuck again.)"""
+    wait_for(lambda: not c.rows("SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()"
+                                " AND pid = " + pid), "the end of the statement")
 
 
 def token_of(rows, n):

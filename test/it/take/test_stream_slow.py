@@ -9,7 +9,7 @@ from pgcluster import Cluster
 from proxy import wait_for
 from pgwire import PgError, Wire, cancel
 from queuetest import tag
-from slowreader import STUCK, c, make, push, slow, stuck, token_of  # noqa: F401
+from slowreader import STUCK, c, make, over, push, slow, stuck, token_of  # noqa: F401
 from test_stream_life import proxy_of
 
 EVENTS = 60
@@ -146,8 +146,7 @@ def test_the_other_lane(proxy, db, slow):
 
 def test_lease_is_over(c, slow):
     slow.query(TAKE + " LEASE '1 s'")
-    stuck(c)
-    wait_for(lambda: not c.rows(STUCK), "the end of the lease")
+    over(c, stuck(c))
     last = PgError(slow.until("Z")[-2])
     assert last.sqlstate == "57014" and "lease" in last.message
     all_there(c)
@@ -155,11 +154,11 @@ def test_lease_is_over(c, slow):
 
 def test_proxy_is_killed(c, slow, proxy, db):
     ask(slow, "simple")
-    stuck(c)
+    pid = stuck(c)
     proxy.kill()
     proxy.start()
     with proxy.wire(db) as again:
-        wait_for(lambda: not again.rows(STUCK), "the end of the statement")
+        over(again, pid)
         all_there(again)
 
 
