@@ -32,6 +32,7 @@ FULL = Plan(
     parked=10000, watch=20,          # clients that wait; seconds watched
     count=500,                       # queries of a client, counted by instructions
     job_clients=(1, 10, 100),
+    prepared_clients=(1, 4, 16, 100), prepared_rounds=15,
     batches=(10, 100),
     drain=500000,                    # jobs
     outside_clients=(1, 16, 100), outside_drain=50000,
@@ -52,12 +53,12 @@ PUBLISH = FULL.but(
     name="publish", limit=2100, rounds=3, seconds=1.5, side_rounds=1,
     select_rounds=8, select_side_rounds=1, tls_clients=(16, 1000), tls_rounds=4, connect_rounds=4, watch=11,
     outside_clients=(16,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3, events=100000, consumer_turns=16,
-    drains=9, cancel_rounds=3, tenants=1000, big_times=2, copy=300000000, bulk_rounds=2, soak=30, soak_queries=500)
+    drains=9, cancel_rounds=3, tenants=1000, prepared_rounds=7, big_times=2, copy=300000000, bulk_rounds=2, soak=30, soak_queries=500)
 
 # does it run?
 QUICK = FULL.but(
     name="quick", scale=1, limit=600, rounds=1, seconds=1, side_rounds=1,
-    select_clients=(16, 1000), select_rounds=2, select_side_rounds=1, tls_clients=(16,), tls_rounds=1,
+    select_clients=(16, 1000), select_rounds=2, prepared_rounds=1, select_side_rounds=1, tls_clients=(16,), tls_rounds=1,
     connect_rounds=1, cancel_rounds=1, bystanders=40, big_times=1, copy=100000000, bulk_rounds=1, soak=0,
     soak_queries=200, idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000,
     outside_clients=(16,), outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, warm=4,

@@ -64,6 +64,7 @@ PARTS = {
     "push": jobs.push,
     "drain": jobs.drain,
     "protocols": jobs.protocols,
+    "prepared": jobs.prepared,
     "outside": outside.outside,
     "soak": soak.soak,
     "libraries": jobs.libraries,

@@ -1,7 +1,7 @@
 """Jobs: one at a time, in batches, pushed only, drained; in one queue and in many.
 
 For:     run.py.
-Entry points: jobs, protocols, batches, push, libraries, publish, drain, queues, statements.
+Entry points: jobs, protocols, prepared, batches, push, libraries, publish, drain, queues, statements.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from contenders.libraries import Oban, River
 from contenders.pgmq import Pgmq
 from contenders.qbouncer import Published, Pushed, PushedWithHeaders, Qbouncer
 from meter import NO_COST, changed_rows
-from table import Goal, Table, median, number, ratio, ratio_of, turns
+from table import Goal, Table, median, number, ratio, ratio_of, spread, turns
 
 QB = Qbouncer()
 ALL = (QB, Hand("pgbouncer"), Hand("pgbouncer", "session"), Hand(), Pgmq("pgbouncer"), Pgmq())
@@ -131,6 +131,28 @@ def protocols(rig, plan):
         TEXT % (plan.side_rounds, math.ceil(plan.seconds)) + "pgbench (one thread) with a script of the three statements; 1 000 jobs are "
         "in the queue before, so that a take always finds one.",
         ["protocol", "clients", "", "jobs/s", "qbouncer is x", *COST], rows)
+
+
+def prepared(rig, plan):
+    """prepared statements of one client and of more, beside hand-written SQL, in many turns"""
+    rows, told = [], []
+    hand = Hand("pgbouncer", "session")
+    with both_poolers(rig) as poolers:
+        for clients in plan.prepared_clients:
+            def once(c, clients=clients):
+                c.fresh(rig, poolers)
+                c.fill(rig, poolers, 1000)
+                return c.pgbench(rig, poolers, "prepared", clients, plan.seconds)
+            got = compare((QB, hand), plan.prepared_rounds, once)
+            rows += rows_of(got, [clients])
+            told.append("%s with %d" % (spread(got[QB][0], got[hand][0]), clients))
+    return Table(
+        "Jobs one at a time, prepared",
+        TEXT % (plan.prepared_rounds, math.ceil(plan.seconds)) + "As by pgbench above, in so many turns that what disturbs one of "
+        "them says nothing.",
+        ["clients", "", "jobs/s", "qbouncer is x", *COST], rows,
+        [Goal("push + take + done one at a time, prepared", ">= 1 x hand-written SQL through pgbouncer, >= 4 x with 100",
+              ", ".join(told) + " (the middle half of %d turns)" % plan.prepared_rounds)])
 
 
 def batches(rig, plan):
