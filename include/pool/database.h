@@ -46,7 +46,7 @@ struct account {
 	struct account_limits limits;
 	uint64_t runs_in;          /* pool.c: when statements were last seen to run on those servers */
 	usec_t free_at;            /* ... and when one of them was free that others could have had */
-	usec_t missed_at;          /* ... and somebody found no place for one more; 0: they have been told of a free one */
+	usec_t missed_at;          /* ... and some pool has missed one; 0: all have been told of one that is free */
 };
 struct account *account_get(struct istr *name); /* a reference; NULL: memory */
 struct account *account_find(const struct istr *name); /* borrowed; NULL: there is none */
@@ -106,6 +106,7 @@ struct pool {
 	usec_t idle_since;
 	usec_t served_at; /* somebody got a server that is not the engine's own */
 	unsigned places_told; /* places.c: so many of its servers count */
+	usec_t missed_at; /* it found no place for one more; 0: or has been told of one that is free, since */
 	bool came_free, place_free; /* a server has become idle, or has gone, and nobody was told yet */
 };
 

@@ -21,5 +21,6 @@ bool demand_goes_before(const struct demand *c, usec_t since, unsigned has)
  * doubled before it can happen again. */
 bool demand_may_wait(usec_t since, usec_t free_at, usec_t now)
 {
-	return free_at > since && free_at - since > now - free_at;
+	/* the clock of another process may be later by its turn */
+	return free_at > since && (free_at >= now || free_at - since > now - free_at);
 }

@@ -197,11 +197,21 @@ static bool holding_back(const struct pool *p, usec_t now)
 	return p->failed_at != 0 && now - p->failed_at < retry_after(p);
 }
 
+static unsigned client_limit(const struct pool *p, usec_t now);
+
+/* Clients that could use a server: not where there are as many linked to clients as there may be. */
+static usec_t clients_since(const struct pool *p)
+{
+	return p->servers[SERVER_ACTIVE].count < client_limit(p, loop_now())
+		       ? pool_client_waits_since(p)
+		       : USEC_NEVER;
+}
+
 /* With an auth_query, who wants to log in waits as a client does; other statements of our own do not get the last
  * place before somebody's client. */
 static usec_t waits_since(const struct pool *p)
 {
-	return p->lookup ? pool_waits_since(p) : pool_client_waits_since(p);
+	return p->lookup ? pool_waits_since(p) : clients_since(p);
 }
 
 static bool runs(const struct pool *p)
@@ -231,10 +241,9 @@ static bool runs_beside(const struct pool *p)
 
 static unsigned beside_room(const struct pool *p);
 
-/* As pool_waits_since(), of those alone who could use a server if one were free. */
-static usec_t usable_since(const struct pool *p)
+/* Since when the first task waits, before then, that could use a server if one were free; else then. */
+static usec_t tasks_since(const struct pool *p, usec_t since)
 {
-	usec_t since = pool_client_waits_since(p);
 	unsigned left = HELD_LOOK;
 	int held = -1; /* not known */
 
@@ -248,6 +257,12 @@ static usec_t usable_since(const struct pool *p)
 			return t->since;
 	}
 	return since;
+}
+
+/* As pool_waits_since(), of those alone who could use a server if one were free. */
+static usec_t usable_since(const struct pool *p)
+{
+	return tasks_since(p, clients_since(p));
 }
 
 /* Who could use a server of p has waited, and none was given to anybody, since then; USEC_NEVER: nobody waits. */
@@ -338,6 +353,13 @@ static bool place_is_for_another(struct pool *p)
 	return true;
 }
 
+/* It is told of the next one that is free (tell_others()). */
+static bool finds_no_place(struct pool *p)
+{
+	p->missed_at = p->db->missed_at = p->account->missed_at = loop_now();
+	return false;
+}
+
 /* A server of another pool that has nothing to do goes, when p may have no further one otherwise; first
  * one of its own that is only the engine's, or is kept for somebody. */
 static bool make_room(struct pool *p)
@@ -347,27 +369,21 @@ static bool make_room(struct pool *p)
 	struct server *s = full ? engines_longest_idle(p) : NULL;
 
 	if (place_is_for_another(p))
-		return false;
+		return finds_no_place(p);
 	if (full && s == NULL)
 		s = kept_longest_idle(p);
 	if (s != NULL)
 		server_close(s, "makes room for a client", NULL);
-	if (pool_db_is_full(p) && (of_db = longest_idle(p, true)) == NULL) {
-		p->db->missed_at = loop_now();
-		return false;
-	}
-	if (pool_user_is_full(p) && (of_user = longest_idle(p, false)) == NULL) {
-		p->account->missed_at = loop_now();
-		return false;
-	}
+	if (pool_db_is_full(p) && (of_db = longest_idle(p, true)) == NULL)
+		return finds_no_place(p);
+	if (pool_user_is_full(p) && (of_user = longest_idle(p, false)) == NULL)
+		return finds_no_place(p);
 	if (of_db != NULL)
 		server_close(of_db, "evicted: max_db_connections", NULL);
 	if (of_user != NULL && of_user != of_db)
 		server_close(of_user, "evicted: max_user_connections", NULL);
 	return true;
 }
-
-static unsigned client_limit(const struct pool *p, usec_t now);
 
 static unsigned held_back(const struct pool *p);
 
@@ -401,7 +417,7 @@ static bool gives_way(struct pool *p, struct server *s, usec_t since)
 	if (!s->use.served)
 		return false;
 	p->db->free_at = p->account->free_at = loop_now();
-	/* a task is served before a client of its pool who waits longer, and would get the place again */
+	/* who goes before the first client of its pool would get the place again */
 	since = first < since ? first : since;
 	if (team_self() != 0 && places_claimed() && places_wanted(s, since, most_servers(p))) {
 		server_close(s, "makes room for another process", NULL);
@@ -675,13 +691,15 @@ void pool_stop(void)
 	loop_tick_free(&own.held_tick);
 }
 
-static bool serve_clients(struct pool *p, usec_t now)
+/* Those who have waited for longer than that. */
+static bool serve_clients(struct pool *p, usec_t now, usec_t since)
 {
 	struct server *s;
 	struct client *c;
 	bool any = false;
 
-	while ((c = p->waiting.head) != NULL && (s = pool_take_idle(p, true)) != NULL) {
+	while ((c = p->waiting.head) != NULL && c->request_time < since &&
+		(s = pool_take_idle(p, true)) != NULL) {
 		if (gives_way(p, s, c->request_time))
 			continue;
 		if (now > c->request_time) {
@@ -760,7 +778,7 @@ static void give_to_others(struct pool *p, usec_t now)
 /* Nothing more can be had here. */
 static void want_of_others(struct pool *p)
 {
-	bool clients = p->waiting.count + p->greeting.count > 0;
+	bool clients = clients_since(p) != USEC_NEVER;
 	struct place_want w = {.since = usable_since(p),
 		.starves = starves(p),
 		.for_clients = clients ? client_limit(p, loop_now()) : 0,
@@ -780,22 +798,21 @@ static void want_of_others(struct pool *p)
  * nobody. */
 static bool tell_others(struct pool *p)
 {
-	bool of_db = p->db->missed_at != 0, of_user = p->account->missed_at != 0;
+	bool missed = p->db->missed_at != 0 || p->account->missed_at != 0;
 	bool idle = p->servers[SERVER_IDLE].count + p->servers[SERVER_KEPT].count > 0;
 	bool news = p->place_free || (p->came_free && idle);
 
 	p->place_free = p->came_free = false;
-	if ((!of_db && !of_user) || !news)
+	if (!missed || !news)
 		return false;
-	if (pool_waits_since(p) == USEC_NEVER) /* else it may be p that has found none */
-		p->db->missed_at = p->account->missed_at = 0;
+	p->db->missed_at = p->account->missed_at = p->missed_at;
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *other = db->pools; other != NULL; other = other->next)
-			if (other != p &&
-				((of_db && db == p->db) ||
-					(of_user && other->account == p->account)) &&
-				pool_waits_since(other) != USEC_NEVER)
+			if (other != p && other->missed_at != 0 &&
+				(db == p->db || other->account == p->account)) {
+				other->missed_at = 0;
 				pool_mark_ready(other);
+			}
 	return true;
 }
 
@@ -811,11 +828,14 @@ bool pool_serve_ready(void *arg, usec_t now)
 		INVARIANT(p->ready_marked, "a pool is served that is not marked");
 		list = p->ready_next;
 		p->ready_marked = false;
+		p->missed_at = 0;
 		serve_greeting(p);
 		pool_all.calls->wake(p->db);
 		launch_engine(p, now);
+		if (p->n_tasks > 0 && p->waiting.count > 0 && !inspection_waits(p))
+			any |= serve_clients(p, now, tasks_since(p, USEC_NEVER));
 		any |= serve_tasks(p, now);
-		any |= serve_clients(p, now);
+		any |= serve_clients(p, now, USEC_NEVER);
 		if (team_self() != 0)
 			places_count_pool(p);
 		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0) {

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "net/team.h"
+#include "pool/demand.h"
 #include "pool/places.h"
 #include "pool/rooms.h"
 
@@ -48,6 +49,7 @@ struct actor {
 struct process {
 	struct pool_all all;
 	usec_t tick[4], news;
+	usec_t clock; /* of its last turn */
 };
 
 static struct {
@@ -60,7 +62,7 @@ static struct {
 	unsigned logins, served, killed;
 	usec_t worst, fair;
 	void (*on_place)(int from, const uint8_t *text, size_t len);
-	bool tells, kills;
+	bool tells, kills, lags;
 } play;
 
 /* What was said in the memory of limits is as old as the crowd or scene that said it. */
@@ -466,10 +468,22 @@ static bool serves(void)
 	return any;
 }
 
+/* The clock of a turn is that of its beginning: those of others may be later. */
+static usec_t clock_of(struct process *p)
+{
+	usec_t at = play.now - (play.lags && pick(3) == 0 ? pick(2000) : 0);
+
+	p->clock = at > p->clock ? at : p->clock;
+	return p->clock;
+}
+
 static void turn(int i)
 {
 	struct process *p = &play.processes[i];
+	bool is_janitor = play.janitor == play.now;
+	usec_t now = play.now;
 
+	play.now = clock_of(p);
 	enter(i);
 	for (int t = 0; t < n_ticks; t++)
 		if (p->tick[t] <= play.now) {
@@ -481,7 +495,7 @@ static void turn(int i)
 		play.on_place(0, NULL, 0);
 	}
 	each_pool(logs_in);
-	if (play.janitor == play.now)
+	if (is_janitor)
 		each_pool(janitor);
 	for (int k = 0; k < play.n_actors; k++)
 		if (play.actors[k].process == i)
@@ -493,6 +507,7 @@ static void turn(int i)
 			looks(&play.actors[k]);
 	fewer();
 	leave();
+	play.now = now;
 }
 
 /* --- the clock --- */
@@ -657,6 +672,7 @@ static void begin(uint32_t seed, int processes)
 		play.n_actors = 5;
 	}
 	play.kills = seed % 5 == 1;
+	play.lags = seed % 2 == 1;
 	start();
 	for (int k = 0; k < play.n_actors; k++) {
 		struct actor *a = &play.actors[k];
@@ -812,7 +828,8 @@ static void scene(int processes, int db_most, int user_most, int pool_size)
 	play.random = 1;
 	play.now = a_later_time();
 	play.size = processes;
-	play.n_dbs = play.n_users = 2;
+	play.n_dbs = 2;
+	play.n_users = KINDS;
 	play.db_most = db_most;
 	play.user_most = user_most;
 	play.pool_size = pool_size;
@@ -1046,6 +1063,93 @@ static void test_free_while_nobody_waits(void **state)
 	end();
 }
 
+/* One process: who left a place to one that waits for longer hears of the next one. */
+static void test_left_to_another(void **state)
+{
+	struct actor *a, *b, *c;
+
+	(void)state;
+	scene(1, 1, 0, 1);
+	a = client(1, 0);
+	b = client(1, 1);
+	c = client(1, 2);
+	now_waits(a);
+	now_waits(b);
+	now_waits(c);
+	assert_int_equal(b->does, WAITS);
+	enter(1);
+	server_close(a->c->link, "server_lifetime", NULL);
+	a->does = THINKS;
+	a->until = USEC_NEVER;
+	leave();
+	passes(50 * USEC_MSEC);
+	assert_int_equal(b->does, HAS);
+	assert_int_equal(c->does, WAITS);
+	now_releases(b);
+	assert_int_equal(c->does, HAS);
+	end();
+}
+
+/* A client whose pool has all that clients may have is no reason for its tasks to keep what others wait for. */
+static void beside_a_full_pool(int processes)
+{
+	struct actor *a, *b, *t, *c;
+
+	scene(processes, 2, 0, 1);
+	a = client(1, 0);
+	b = client(1, 0);
+	t = task(1, 0);
+	t->keeps = 20 * USEC_MSEC;
+	c = client(processes, 1);
+	now_waits(a);
+	now_waits(t);
+	now_waits(b);
+	assert_int_equal(b->does, WAITS);
+	c->until = play.now;
+	passes(500 * USEC_MSEC);
+	assert_int_equal(a->does, HAS);
+	assert_int_equal(b->does, WAITS);
+	assert_int_equal(c->does, HAS);
+	end();
+}
+
+static void test_beside_a_full_pool(void **state)
+{
+	(void)state;
+	beside_a_full_pool(1);
+	beside_a_full_pool(2);
+}
+
+/* Tasks that follow each other without an end do not keep a client of their pool waiting. */
+static void test_a_client_beside_tasks(void **state)
+{
+	struct actor *t, *c;
+
+	(void)state;
+	scene(1, 0, 0, 1);
+	for (int i = 0; i < 8; i++) {
+		t = task(1, 0);
+		t->keeps = 20 * USEC_MSEC;
+		now_waits(t);
+	}
+	c = client(1, 0);
+	c->until = play.now;
+	passes(500 * USEC_MSEC);
+	assert_int_equal(c->does, HAS);
+	end();
+}
+
+/* ... by a process whose turn began later, too. */
+static void test_free_in_a_later_turn(void **state)
+{
+	(void)state;
+	assert_true(demand_may_wait(100, 200, 200));
+	assert_true(demand_may_wait(100, 201, 200));
+	assert_true(demand_may_wait(100, 200, 299));
+	assert_false(demand_may_wait(100, 200, 300));
+	assert_false(demand_may_wait(100, 100, 100));
+}
+
 /* One process: who has found no place hears of one that a close has left, though nobody has a server idle. */
 static void test_closed_while_another_waits(void **state)
 {
@@ -1166,6 +1270,10 @@ int main(void)
 		cmocka_unit_test(test_not_given_in_vain),
 		cmocka_unit_test(test_given_to_a_task_beside_a_client),
 		cmocka_unit_test(test_free_while_nobody_waits),
+		cmocka_unit_test(test_free_in_a_later_turn),
+		cmocka_unit_test(test_left_to_another),
+		cmocka_unit_test(test_beside_a_full_pool),
+		cmocka_unit_test(test_a_client_beside_tasks),
 		cmocka_unit_test(test_closed_while_another_waits),
 		cmocka_unit_test(test_only_a_job),
 		cmocka_unit_test(test_dies_within_the_lock),
