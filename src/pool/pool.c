@@ -775,14 +775,42 @@ static void give_to_others(struct pool *p, usec_t now)
 		server_close(s, "makes room for another process", NULL);
 }
 
+/* Those that count, of a pool with a size of its own in all processes. */
+static unsigned servers_there(const struct pool *p)
+{
+	bool all = team_self() != 0 && !p->lookup && p->startup == NULL;
+
+	return all ? places_of_pool(p) : pool_servers_counted(p);
+}
+
+/* Of so many that wait: those that go to the engine's own connections, several at once. They are looked at again. One
+ * server is for what cannot run there. */
+static unsigned without_shared(const struct pool *p, unsigned tasks, bool first)
+{
+	unsigned n = engines_shared(p, loop_now());
+
+	if (n > 0)
+		loop_tick_at(own.held_tick, loop_now() + SHARED_PERIOD);
+	return n < tasks ? tasks - n : first;
+}
+
+/* Tasks that need one more server: none is free, nor will one of the engine's own do. */
+static unsigned needy_tasks(struct pool *p)
+{
+	unsigned tasks = pool_take_idle(p, false) == NULL ? usable_tasks(p) : 0;
+
+	return tasks > 0 ? without_shared(p, tasks, servers_there(p) == 0) : 0;
+}
+
 /* Nothing more can be had here. */
 static void want_of_others(struct pool *p)
 {
-	bool clients = clients_since(p) != USEC_NEVER;
-	struct place_want w = {.since = usable_since(p),
+	usec_t of_clients = clients_since(p);
+	unsigned tasks = needy_tasks(p);
+	struct place_want w = {.since = tasks > 0 ? tasks_since(p, of_clients) : of_clients,
 		.starves = starves(p),
-		.for_clients = clients ? client_limit(p, loop_now()) : 0,
-		.for_tasks = usable_tasks(p) > 0 ? task_limit(p) : 0};
+		.for_clients = of_clients != USEC_NEVER ? client_limit(p, loop_now()) : 0,
+		.for_tasks = tasks > 0 ? task_limit(p) : 0};
 
 	if (w.since == USEC_NEVER || p->servers[SERVER_LOGIN].count > 0 ||
 		holding_back(p, loop_now()) || route_stopped(p->db))
@@ -912,36 +940,15 @@ void pool_server_failed(struct server *s, const struct pg_error *err)
 		fail_waiting(p, now);
 }
 
-/* Those that count, of a pool with a size of its own in all processes. */
-static unsigned servers_there(const struct pool *p)
-{
-	bool all = team_self() != 0 && !p->lookup && p->startup == NULL;
-
-	return all ? places_of_pool(p) : pool_servers_counted(p);
-}
-
-/* Of so many that wait: those that go to the engine's own connections, several at once. They are looked at again. One
- * server is for what cannot run there. */
-static unsigned without_shared(const struct pool *p, unsigned tasks, bool first)
-{
-	unsigned n = engines_shared(p, loop_now());
-
-	if (n > 0)
-		loop_tick_at(own.held_tick, loop_now() + SHARED_PERIOD);
-	return n < tasks ? tasks - n : first;
-}
-
 /* Servers that those who wait could use now. */
 static unsigned wanted(struct pool *p)
 {
 	unsigned size = client_limit(p, loop_now());
 	unsigned total = servers_there(p), all = total + p->engines.n;
 	unsigned busy_or_coming = logins(p);
-	unsigned tasks = pool_take_idle(p, false) == NULL ? usable_tasks(p) : 0;
+	unsigned tasks = needy_tasks(p);
 	unsigned clients = p->waiting.count, room, want;
 
-	if (tasks > 0)
-		tasks = without_shared(p, tasks, total == 0);
 	if (!p->welcome_known && p->greeting.count > 0 && clients == 0)
 		clients = 1;
 	room = total < size ? size - total : 0;

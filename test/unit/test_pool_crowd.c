@@ -1023,6 +1023,38 @@ static void test_not_given_in_vain(void **state)
 	end();
 }
 
+/* Tasks that go to the engine's own server when it is free need no other one. */
+static void test_not_given_for_the_engine(void **state)
+{
+	struct actor *idle[4], *tasks[3];
+
+	(void)state;
+	scene(2, 6, 0, 4);
+	for (int i = 0; i < 4; i++)
+		now_waits(idle[i] = client(1, 0));
+	now_waits(client(2, 1));
+	for (int i = 0; i < 3; i++) {
+		tasks[i] = task(2, 1);
+		tasks[i]->task.engine = true;
+		tasks[i]->keeps = 30 * USEC_MSEC;
+	}
+	enter(2);
+	assert_non_null(server_launch_engine(tasks[0]->pool));
+	leave();
+	passes(50 * USEC_MSEC);
+	for (int i = 0; i < 4; i++)
+		now_releases(idle[i]);
+	for (int i = 0; i < 3; i++)
+		tasks[i]->until = play.now;
+	passes(300 * USEC_MSEC);
+	assert_true(tasks[0]->rounds > 1 && tasks[1]->rounds > 1 && tasks[2]->rounds > 1);
+	assert_int_equal(play.logins, 6);
+	enter(1);
+	assert_int_equal(idle[0]->pool->servers[SERVER_IDLE].count, 4);
+	leave();
+	end();
+}
+
 /* A client that has no use for one less does not hide the task beside it that has. */
 static void test_given_to_a_task_beside_a_client(void **state)
 {
@@ -1268,6 +1300,7 @@ int main(void)
 		cmocka_unit_test(test_idle_while_the_pool_is_full),
 		cmocka_unit_test(test_given_by_a_task),
 		cmocka_unit_test(test_not_given_in_vain),
+		cmocka_unit_test(test_not_given_for_the_engine),
 		cmocka_unit_test(test_given_to_a_task_beside_a_client),
 		cmocka_unit_test(test_free_while_nobody_waits),
 		cmocka_unit_test(test_free_in_a_later_turn),
