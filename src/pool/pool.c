@@ -239,7 +239,7 @@ static bool runs_beside(const struct pool *p)
 	return p->db->runs_in == own.turn || p->account->runs_in == own.turn;
 }
 
-static unsigned beside_room(const struct pool *p);
+static unsigned beside_turn(const struct pool *p);
 
 /* Since when the first task waits, before then, that could use a server if one were free; else then. */
 static usec_t tasks_since(const struct pool *p, usec_t since)
@@ -252,7 +252,7 @@ static usec_t tasks_since(const struct pool *p, usec_t since)
 		if (t->kept != NULL || t->time != TASK_BESIDE)
 			left--;
 		else if (held < 0)
-			held = beside_room(p) == 0;
+			held = beside_turn(p) == 0;
 		if (t->kept == NULL && (t->time != TASK_BESIDE || !held))
 			return t->since;
 	}
@@ -564,6 +564,48 @@ static unsigned beside_room(const struct pool *p)
 	return of_db < of_user ? of_db : of_user;
 }
 
+/* The first one that waits to run beside the clients. */
+static const struct task *first_beside(const struct pool *p)
+{
+	unsigned left = HELD_LOOK;
+
+	for (const struct task *t = p->tasks; t != NULL && left > 0; t = t->next)
+		if (t->kept == NULL && t->time == TASK_BESIDE)
+			return t;
+		else
+			left--;
+	return NULL;
+}
+
+/* Has a job there waited for long, and for longer, that could run in place of those of p? */
+static bool goes_first_beside(const struct pool *other, const struct pool *p, usec_t since)
+{
+	bool of_db = p->db->max_connections > 1 && other->db == p->db;
+	bool of_user = account_limits(p->account)->max_servers > 1 && other->account == p->account;
+	const struct task *t = other != p && (of_db || of_user) ? first_beside(other) : NULL;
+
+	return t != NULL && t->since < since && demand_starves(t->since, false, loop_now()) &&
+	       !route_stopped(other->db) && !holding_back(other, loop_now()) &&
+	       beside_room(other) > 0;
+}
+
+/* ... for those of p now. Its next job would be there before those of other pools, each time. */
+static unsigned beside_turn(const struct pool *p)
+{
+	unsigned room = beside_room(p);
+	const struct task *t = room > 0 && room < UINT_MAX ? first_beside(p) : NULL;
+
+	if (t == NULL)
+		return room;
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *other = db->pools; other != NULL && room > 0; other = other->next)
+			if (goes_first_beside(other, p, t->since)) {
+				pool_mark_ready(other);
+				room--;
+			}
+	return room;
+}
+
 /* Tasks that are not to run beside the clients now, though servers were free. */
 static unsigned held_back(const struct pool *p)
 {
@@ -576,7 +618,7 @@ static unsigned held_back(const struct pool *p)
 			left--;
 	if (n == 0)
 		return 0;
-	room = beside_room(p);
+	room = beside_turn(p);
 	return n > room ? n - room : 0;
 }
 
@@ -617,7 +659,7 @@ static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct
 		kept_claim(t);
 		if (t->kept != NULL) {
 			one = kept_server(t);
-		} else if (t->time == TASK_BESIDE && is_held_back(p)) {
+		} else if (t->time == TASK_BESIDE && (is_held_back(p) || beside_turn(p) == 0)) {
 			left++; /* there are few of them */
 			continue;
 		}

@@ -559,12 +559,16 @@ static void counts(struct pool *p)
 	of_pool[db][user] += pool_servers_counted(p);
 }
 
+/* Beside what clients may have. What a job has had counts when it has ended. */
 static int for_tasks(void)
 {
-	for (int k = 0; k < play.n_actors; k++)
-		if (play.actors[k].is_task)
-			return conf_current()->p.queue_pool_size;
-	return 0;
+	int tasks = 0, jobs = 0;
+
+	for (int k = 0; k < play.n_actors; k++) {
+		tasks += play.actors[k].is_task;
+		jobs += play.actors[k].is_beside;
+	}
+	return tasks > 0 ? conf_current()->p.queue_pool_size + jobs : 0;
 }
 
 static void within_limits(void)
@@ -683,6 +687,10 @@ static void begin(uint32_t seed, int processes)
 		a->keeps = some_time(ARRAY_LEN(times));
 		a->thinks = pick(3) == 0 ? some_time(ARRAY_LEN(times)) : 0;
 		a->runs = pick(2) == 0;
+		if (seed % 2 == 0 && seed % 3 != 0) {
+			a->is_task = pick(2) == 0;
+			a->is_beside = a->is_task && pick(3) == 0;
+		}
 		if (seed % 3 == 0) {
 			a->db = k % 2;
 			a->user = k == 0 ? 0 : !a->db;
@@ -742,7 +750,10 @@ static void tell(uint32_t seed)
 	for (int k = 0; play.tells && k < play.n_actors; k++) {
 		const struct actor *a = &play.actors[k];
 
-		printf("  process %d, d%d, u%d: keeps %llu %s, thinks %llu: %u rounds, %llu ms waited\n",
+		printf("  %s of process %d, d%d, u%d: keeps %llu %s, thinks %llu: %u rounds, %llu ms waited\n",
+			a->is_beside ? "job"
+			: a->is_task ? "task"
+				     : "client",
 			a->process, a->db, a->user, (unsigned long long)(a->keeps / USEC_MSEC),
 			a->runs ? "running" : "idle", (unsigned long long)(a->thinks / USEC_MSEC),
 			a->rounds, (unsigned long long)(a->worst / USEC_MSEC));
@@ -836,11 +847,12 @@ static void scene(int processes, int db_most, int user_most, int pool_size)
 	start();
 }
 
-static struct actor *add(int process, int user, bool is_task, bool is_beside)
+static struct actor *add(int process, int db, int user, bool is_task, bool is_beside)
 {
 	struct actor *a = &play.actors[play.n_actors++];
 
 	a->process = process;
+	a->db = db;
 	a->user = user;
 	a->is_task = is_task;
 	a->is_beside = is_beside;
@@ -853,17 +865,17 @@ static struct actor *add(int process, int user, bool is_task, bool is_beside)
 
 static struct actor *client(int process, int user)
 {
-	return add(process, user, false, false);
+	return add(process, 0, user, false, false);
 }
 
 static struct actor *job(int process, int user)
 {
-	return add(process, user, true, true);
+	return add(process, 0, user, true, true);
 }
 
 static struct actor *task(int process, int user)
 {
-	return add(process, user, true, false);
+	return add(process, 0, user, true, false);
 }
 
 static void passes(usec_t time)
@@ -1226,6 +1238,33 @@ static void test_only_a_job(void **state)
 	end();
 }
 
+/* Of what jobs may have of a limit, those of one pool do not keep it all: others have their turn. */
+static void jobs_of_another(int db_most, int user_most, int db, int user)
+{
+	struct actor *j, *other;
+
+	scene(1, db_most, user_most, 3);
+	for (int i = 0; i < 3; i++) {
+		j = job(1, 0);
+		j->keeps = 20 * USEC_MSEC;
+		now_waits(j);
+	}
+	other = add(1, db, user, true, true);
+	other->until = play.now;
+	passes(500 * USEC_MSEC);
+	assert_int_equal(other->does, HAS);
+	assert_true(j->rounds > 0);
+	end();
+}
+
+static void test_jobs_of_another(void **state)
+{
+	(void)state;
+	jobs_of_another(2, 0, 0, 1);
+	jobs_of_another(3, 0, 0, 1);
+	jobs_of_another(0, 3, 1, 0);
+}
+
 /* Who holds the lock may be killed: the others go on, and what it had is free. */
 static void test_dies_within_the_lock(void **state)
 {
@@ -1309,6 +1348,7 @@ int main(void)
 		cmocka_unit_test(test_a_client_beside_tasks),
 		cmocka_unit_test(test_closed_while_another_waits),
 		cmocka_unit_test(test_only_a_job),
+		cmocka_unit_test(test_jobs_of_another),
 		cmocka_unit_test(test_dies_within_the_lock),
 		cmocka_unit_test(test_each_name_has_a_row),
 	};
