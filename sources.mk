@@ -514,6 +514,7 @@ qb_sql = \
 	sql/functions/retry.sql \
 	sql/functions/sift.sql \
 	sql/functions/deliver.sql \
+	sql/functions/take_long.sql \
 	sql/functions/take_for.sql \
 	sql/functions/topic.sql \
 	sql/functions/route.sql \
@@ -576,6 +577,7 @@ qb_doc = \
 	doc/decisions/047-answers-together.md \
 	doc/decisions/048-queue-per-tenant.md \
 	doc/decisions/049-asleep.md \
+	doc/decisions/050-long-way-of-a-take.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

@@ -10,7 +10,7 @@ DECLARE
 BEGIN
 	PERFORM set_config('quote_all_identifiers', 'off', true);
 	FOREACH kind IN ARRAY ARRAY['text', 'bytea'] LOOP
-		FOREACH f IN ARRAY ARRAY['_take', 'take', 'pop', 'peek', 'job', '_take_retries_jsonb', '_peek_delivery_jsonb', '_take_lanes_jsonb', '_look_at_jsonb', '_deliver_chosen_jsonb', '_take_sifted_jsonb', '_take_where_for_jsonb', '_take_long_jsonb', '_take_for', 'take_for', 'peek_for'] LOOP
+		FOREACH f IN ARRAY ARRAY['_take', 'take', 'pop', 'peek', 'job', '_take_retries_jsonb', '_peek_delivery_jsonb', '_look_at_jsonb', '_deliver_chosen_jsonb', '_take_where_for_jsonb', '_take_long_jsonb', '_take_for', 'take_for', 'peek_for'] LOOP
 			EXECUTE replace(replace(replace(replace(replace(replace(pg_get_functiondef(('queue.' || f)::regproc),
 				'FUNCTION queue.' || f || '(', 'FUNCTION queue.' || replace(f, '_jsonb', '') || '_' || kind || '('),
 				'_jsonb', '_' || kind),

@@ -44,7 +44,7 @@ BEGIN
 	END IF;
 	PERFORM queue._same_era(s);
 	IF u.lanes > 1 OR u.waits THEN
-		numbers := (queue._free_lanes(s, u)).numbers;
+		numbers := (queue._free_lanes(u)).numbers;
 	END IF;
 	FOREACH one IN ARRAY coalesce(numbers, '{}') LOOP
 		SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = one;
@@ -192,11 +192,52 @@ BEGIN
 END
 $$;
 
--- Of TAKE, behind its lock: a delivery of these, and the position moves behind what was looked at. Nothing: when there may be
--- something; -1 at once, as there is more to look at; below that -1 less when: and at once, of the next lane.
-CREATE OR REPLACE FUNCTION queue._take_sifted_jsonb(s queue.streams, u queue.subscriptions, p queue.positions, fits int8[], l queue._look,
-	lim int4, least_events int4, within interval, lease interval, who text, lag interval, proxied int4, due_ms int8)
-RETURNS SETOF queue._delivered_jsonb
+-- Of TAKE, before it locks anything: is this the lane that was looked at, as it was then, and is there something to be done? Else when
+-- there may be something; 0: it may go; -1: at once, as there is more to look at; below that -1 less when: and at once, of the next
+-- lane. own_ms: when something of it comes again.
+CREATE OR REPLACE FUNCTION queue._is_sifted(s queue.streams, u queue.subscriptions, p queue.positions, fits int8[], l queue._look,
+	least_events int4, within interval, lag interval, own_ms int8, OUT acts bool, OUT due_ms int8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+	oldest timestamptz;
+BEGIN
+	acts := false;
+	due_ms := own_ms;
+	IF p.s2 IS NULL AND p.s1::text = u.ends::text THEN
+		due_ms := 0;
+	ELSIF l.sub IS DISTINCT FROM u.number THEN	-- it was not looked at
+		RETURN;
+	ELSIF l.seq <> p.seq OR l.ends IS DISTINCT FROM u.ends::text THEN
+		due_ms := -1;
+	ELSE
+		IF cardinality(fits) BETWEEN 1 AND least_events - 1 THEN
+			EXECUTE format('SELECT min(pushed_at) FROM (%s) AS c', queue._each_of_ring(s.number,
+				'SELECT pushed_at FROM @e@ WHERE id = ANY ($1)', ' UNION ALL ')) INTO oldest USING fits;
+			oldest := oldest + coalesce(lag, interval '0') + within;
+			IF oldest > clock_timestamp() THEN
+				due_ms := queue._next_lane(u, least(own_ms, queue._ms_until(least(oldest, l.young + lag))));
+				RETURN;
+			END IF;
+		END IF;
+		-- nothing was looked at: a position moves if that saves work, as without a condition
+		acts := fits <> '{}' OR l.reach IS NOT NULL OR l.rest OR l.ended AND (cardinality(l.late) > 0 OR u.ends IS NOT NULL
+			OR u.lanes > 1 AND (l.early OR l.floor < 9223372036854775807)	-- all of it is of other lanes: the next look is at one of them
+			OR pg_snapshot_xmax(l.w)::text::numeric - l.lo::text::numeric > 1000);
+		IF NOT acts AND l.young IS NOT NULL THEN
+			due_ms := queue._next_lane(u, least(own_ms, queue._ms_until(l.young + lag)));
+		ELSIF NOT acts AND NOT l.ended THEN
+			due_ms := -1;
+		END IF;
+	END IF;
+END
+$$;
+
+-- ... and behind its lock: a delivery of these, and the position moves behind what was looked at. due_ms as there.
+CREATE OR REPLACE FUNCTION queue._sift(s queue.streams, u queue.subscriptions, p queue.positions, fits int8[], l queue._look,
+	lim int4, lease interval, who text, lag interval, proxied int4, own_ms int8, OUT d queue.deliveries, OUT due_ms int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -206,35 +247,7 @@ AS $$
 DECLARE
 	got CONSTANT int4 := cardinality(fits);
 	free int4 := got;	-- of them, how many need not wait for others
-	oldest timestamptz;
-	until timestamptz := l.young + lag;
-	d queue.deliveries;
-	nothing queue._delivered_jsonb;
 BEGIN
-	nothing.due_ms := due_ms;
-	IF p.s2 IS NULL AND p.s1::text = u.ends::text THEN
-		nothing.due_ms := 0;	-- it may go
-		RETURN NEXT nothing;
-		RETURN;
-	ELSIF l.sub IS DISTINCT FROM u.number THEN	-- it was not looked at
-		RETURN NEXT nothing;
-		RETURN;
-	ELSIF l.seq <> p.seq OR l.ends IS DISTINCT FROM u.ends::text THEN
-		nothing.due_ms := -1;
-		RETURN NEXT nothing;
-		RETURN;
-	END IF;
-	IF got < least_events AND got > 0 THEN
-		EXECUTE format('SELECT min(pushed_at) FROM (%s) AS c', queue._each_of_ring(s.number,
-			'SELECT pushed_at FROM @e@ WHERE id = ANY ($1)', ' UNION ALL ')) INTO oldest USING fits;
-		oldest := oldest + coalesce(lag, interval '0') + within;
-		IF oldest > clock_timestamp() THEN
-			nothing.due_ms := queue._next_lane(u, least(due_ms,
-				greatest(ceil(least(extract(epoch FROM least(oldest, until) - clock_timestamp()), 31536000) * 1000), 1)::int8));
-			RETURN NEXT nothing;
-			RETURN;
-		END IF;
-	END IF;
 	IF u.blocks AND got > 0 THEN
 		free := queue._hold_back(s.number, u, l.lo, l.w, NULL, NULL, NULL, NULL, NULL, fits);
 	END IF;
@@ -244,28 +257,19 @@ BEGIN
 			RETURNING * INTO d;
 		p.delivery := d.id;
 	END IF;
-	-- nothing was looked at: a position moves if that saves work, as without a condition
-	IF got > 0 OR l.reach IS NOT NULL OR l.rest OR l.ended AND (cardinality(l.late) > 0 OR u.ends IS NOT NULL
-			OR pg_snapshot_xmax(l.w)::text::numeric - l.lo::text::numeric > 1000) THEN
-		p.s2 := l.w;
-		p.floor := l.floor;
-		p.early := l.early;
-		p.last := CASE WHEN got = lim THEN fits[got] ELSE coalesce(l.reach, l.last) END;
-		p := queue._move(p, u, got, got < lim AND l.ended);
-	END IF;
-	IF free > 0 THEN
-		RETURN QUERY SELECT * FROM queue._deliver_chosen_jsonb(s, u, d);
-		RETURN;
-	END IF;
+	p.s2 := l.w;
+	p.floor := l.floor;
+	p.early := l.early;
+	p.last := CASE WHEN got = lim THEN fits[got] ELSE coalesce(l.reach, l.last) END;
+	p := queue._move(p, u, got, got < lim AND l.ended);
+	due_ms := own_ms;
 	IF u.ends IS NOT NULL AND p.s1::text = u.ends::text THEN
-		nothing.due_ms := 0;
+		due_ms := 0;
 	ELSIF l.young IS NOT NULL AND got = 0 THEN
-		nothing.due_ms := queue._next_lane(u, least(due_ms,
-			greatest(ceil(least(extract(epoch FROM until - clock_timestamp()), 31536000) * 1000), 1)::int8));
-	ELSIF got > 0 OR NOT l.ended OR l.rest OR u.lanes > 1 AND l.reach IS NOT NULL THEN
-		nothing.due_ms := -1;
+		due_ms := queue._next_lane(u, least(own_ms, queue._ms_until(l.young + lag)));
+	ELSIF got > 0 OR NOT l.ended OR l.rest OR u.lanes > 1 AND (l.reach IS NOT NULL OR l.early OR l.floor < 9223372036854775807) THEN
+		due_ms := -1;
 	END IF;
-	RETURN NEXT nothing;
 END
 $$;
 
@@ -275,7 +279,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN QUERY SELECT * FROM queue._take_long_jsonb(said[1], said[2], said[3]::int4, said[4]::int4, said[5]::interval, said[6]::interval, said[7],
-		said[10]::interval, NULL, ARRAY(SELECT DISTINCT f FROM unnest(fits) AS f ORDER BY f),
+		said[10]::interval, true, ARRAY(SELECT DISTINCT f FROM unnest(fits) AS f ORDER BY f),
 		nullif(current_setting('qbouncer.looked', true), '')::queue._look);
 END
 $$;

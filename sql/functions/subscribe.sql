@@ -555,45 +555,64 @@ BEGIN
 END
 $$;
 
--- Of TAKE: lanes that have read all that they shall go. Are there still some?
-CREATE OR REPLACE FUNCTION queue._changes_lanes(s queue.streams, u queue.subscriptions) RETURNS bool
+-- Has it read all that it shall, and is nothing of it out?
+CREATE OR REPLACE FUNCTION queue._has_ended(l queue.subscriptions) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+BEGIN
+	RETURN NOT EXISTS (SELECT FROM queue.deliveries AS d WHERE d.sub = l.number)
+		AND (SELECT p.s2 IS NULL AND p.s1::text = l.ends::text FROM queue.positions AS p WHERE p.sub = l.number ORDER BY p.seq DESC LIMIT 1);
+END
+$$;
+
+-- Of TAKE: lanes that have read all that they shall go. Are there still some, and was anything changed? Else nothing is locked.
+CREATE OR REPLACE FUNCTION queue._changes_lanes(s queue.streams, u queue.subscriptions, OUT remain bool, OUT changed bool)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-#variable_conflict use_column
 DECLARE
 	l queue.subscriptions;
-	p queue.positions;
 BEGIN
+	changed := false;
 	FOR l IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NOT NULL
-			ORDER BY t.number FOR NO KEY UPDATE SKIP LOCKED LOOP
-		SELECT * INTO p FROM queue.positions WHERE sub = l.number ORDER BY seq DESC LIMIT 1;
-		IF p.s2 IS NULL AND p.s1::text = l.ends::text AND NOT EXISTS (SELECT FROM queue.deliveries WHERE sub = l.number) THEN
+			ORDER BY t.number LOOP
+		CONTINUE WHEN queue._has_ended(l) IS NOT TRUE;
+		BEGIN
 			-- each writes the position of the first lane that follows: one behind the other, and nobody waits
-			PERFORM FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NULL
-				AND t.lane = 0 FOR NO KEY UPDATE SKIP LOCKED;
-			EXIT WHEN NOT FOUND;
+			IF (SELECT count(*) FROM (SELECT FROM queue.subscriptions AS t WHERE t.number = l.number OR t.stream = u.stream AND t.name = u.name
+					AND t.owner = u.owner AND t.ends IS NULL AND t.lane = 0 FOR NO KEY UPDATE SKIP LOCKED) AS both_of) < 2
+					OR queue._has_ended(l) IS NOT TRUE THEN
+				RAISE EXCEPTION USING ERRCODE = 'QBLET', MESSAGE = 'somebody else has it';
+			END IF;
 			PERFORM queue._dissolve(s, l);
-		END IF;
+			changed := true;
+		EXCEPTION WHEN SQLSTATE 'QBLET' THEN
+			CONTINUE;
+		END;
 	END LOOP;
-	IF EXISTS (SELECT FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NOT NULL) THEN
-		RETURN true;
+	remain := EXISTS (SELECT FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner
+		AND t.ends IS NOT NULL);
+	IF NOT remain THEN
+		UPDATE queue.subscriptions AS t SET waits = false WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.waits;
+		changed := changed OR FOUND;
 	END IF;
-	UPDATE queue.subscriptions AS t SET waits = false WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.waits;
-	RETURN false;
 END
 $$;
 
 -- Which lanes TAKE looks at, the longest not moved first: not at those that have a delivery out. outs: if they all have. No
 -- numbers either: the lanes are not those any more that there were just now.
-CREATE OR REPLACE FUNCTION queue._free_lanes(s queue.streams, u queue.subscriptions, OUT numbers int4[], OUT due_ms int8, OUT outs text[])
+CREATE OR REPLACE FUNCTION queue._free_lanes(u queue.subscriptions, OUT numbers int4[], OUT due_ms int8, OUT outs text[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-	of_before CONSTANT bool := u.waits AND queue._changes_lanes(s, u);
+	of_before CONSTANT bool := u.waits AND EXISTS (SELECT FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name
+		AND t.owner = u.owner AND t.ends IS NOT NULL);
 	moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
 	SELECT array_agg(l.number ORDER BY l.at NULLS FIRST, l.number) FILTER (WHERE NOT l.busy),
@@ -643,7 +662,7 @@ BEGIN
 	IF u.lanes <> was.lanes THEN
 		PERFORM queue._must_select(s);
 		PERFORM queue._same_era(s);
-		IF was.waits AND queue._changes_lanes(s, was) THEN
+		IF was.waits AND (queue._changes_lanes(s, was)).remain THEN
 			RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('subscription "%s" of stream "%s" is being changed already', sub, q),
 				DETAIL = 'What was taken before parallel was changed is not done, or there is more of it.',
 				HINT = 'Take and end what is out, then repeat it; or SEEK, which forgets it.';

@@ -1,6 +1,6 @@
 -- TAKE ... FOR: what most takes are, in few statements whose plans a session keeps (deliver.sql says what a delivery is). What
--- is otherwise goes the long way there, before anything was done: something of the subscription has failed, is over, or was
--- lost, LAG, on_fail = block, parallel is being changed.
+-- is otherwise goes the long way (take_long.sql), before anything was done: something of the subscription has failed, is over,
+-- or was lost, LAG, on_fail = block, parallel is being changed.
 --
 -- Events are read once. Ids are mostly without gaps, so of the next n ids all events are read, and the delivery ends with the
 -- last of these ids. Only where some are missing (rolled back, others' lanes, not of this window) the rest is looked at first,
@@ -86,8 +86,8 @@ END
 $$;
 
 -- Lanes in which nothing was found, and how far was looked there: "last", or NULL for to the end of the window. Their positions go
--- there, if they have not moved since. Whether one did.
-CREATE OR REPLACE FUNCTION queue._move_idle(idle queue.positions[]) RETURNS bool
+-- there, if they have not moved since, and read as far as they did (till). Whether one did.
+CREATE OR REPLACE FUNCTION queue._move_idle(idle queue.positions[], till pg_snapshot DEFAULT NULL) RETURNS bool
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -97,8 +97,8 @@ AS $$
 DECLARE
 	locked int4[];
 BEGIN
-	locked := ARRAY(SELECT t.number FROM unnest(idle) AS p, queue.subscriptions AS t WHERE t.number = p.sub AND t.ends IS NULL AND NOT t.waits
-		AND t.lost_at IS NULL FOR NO KEY UPDATE OF t SKIP LOCKED);
+	locked := ARRAY(SELECT t.number FROM unnest(idle) AS p, queue.subscriptions AS t WHERE t.number = p.sub AND NOT t.waits
+		AND t.lost_at IS NULL AND t.ends::text IS NOT DISTINCT FROM till::text FOR NO KEY UPDATE OF t SKIP LOCKED);
 	UPDATE queue.positions AS t SET seq = t.seq + 1, at = clock_timestamp(), rate = t.rate * queue._fades(t.at),
 			s1 = CASE WHEN p.last IS NULL THEN p.s2 ELSE p.s1 END, s2 = CASE WHEN p.last IS NOT NULL THEN p.s2 END,
 			floor = CASE WHEN p.last IS NULL THEN 0 ELSE p.floor END, early = p.last IS NOT NULL AND p.early,
@@ -356,7 +356,7 @@ BEGIN
 						n := 1;
 						upto := top;
 						@has_late@
-					ELSIF held IS NOT NULL OR top - above <= 16 * lanes THEN
+					ELSIF held IS NOT NULL OR top - above <= 16 * lanes OR p.top IS NULL THEN
 						n := 1;
 						upto := above + least(top - above, lanes * lim * 2 + 1000);
 						@has@
@@ -393,10 +393,13 @@ BEGIN
 						RETURN NEXT nothing;
 						RETURN;
 					END IF;
-					-- with its position: if that has moved the row is not found (if it moves just then the lane may stay locked)
+					-- with its position: if that has moved the row is not found; if it moves just then the lane may be locked
 					SELECT t.* INTO u FROM queue.subscriptions AS t, queue.positions AS o WHERE t.number = p.sub AND t.ends IS NULL AND NOT t.waits
 						AND NOT t.blocks AND t.lost_at IS NULL AND o.sub = p.sub AND o.seq = p.seq FOR NO KEY UPDATE SKIP LOCKED;
 					IF NOT FOUND THEN	-- another take, which gets what there is; or it was changed just now
+						IF queue._has_moved(p) THEN
+							held := p.sub;
+						END IF;
 						nothing.due_ms := least(nothing.due_ms, 100);
 						CONTINUE each;
 					END IF;
@@ -506,7 +509,7 @@ BEGIN
 		RETURN NEXT nothing;
 		RETURN;
 	END IF;
-	RETURN QUERY SELECT * FROM queue._take_long_@kind@(q, sub, lim, least_events, within, lease, who, lag);
+	RETURN QUERY SELECT * FROM queue._take_long_@kind@(q, sub, lim, least_events, within, lease, who, lag, brief);
 END
 $take$;
 	rings CONSTANT int4[] := '{0,1,2,3}';

@@ -13,17 +13,18 @@ from test_stream import done
 from test_stream_parallel import Judge, make, put
 
 
-def ask(session, lim=100, least=None):
+def ask(session, lim=100, least=None, lag=None):
     """As the proxy does it, but not committed: the token, the events; and when to ask again."""
-    while True:
+    for _ in range(20):
         session.rows("BEGIN")
-        rows = session.rows("SELECT id, token, payload, due_ms FROM queue._take_for('s', 'a', %s, %s, %s::interval, NULL, 'w', NULL, true)",
-                            lim, least, "1 h" if least else None)
+        rows = session.rows("SELECT id, token, payload, due_ms FROM queue._take_for('s', 'a', %s, %s, %s::interval, NULL, 'w', %s::interval, true)",
+                            lim, least, "1 h" if least else None, lag)
         events = [json.loads(r[2]) for r in rows if r[0] is not None]
         if events or rows[-1][3] != -1:
             tokens = [r[1] for r in rows if r[1] is not None]   # of a lane that had nothing then another one follows
             return (tokens[-1] if events else None), events, rows[-1][3]
         session.rows("COMMIT")
+    raise AssertionError("it asks again and again")
 
 
 def locked(db):
@@ -219,8 +220,9 @@ def test_far_behind_and_locked(db):
     assert token is None and due == 1
 
 
+@pytest.mark.parametrize("lag", [None, "0"])       # the long way
 @pytest.mark.parametrize("seed", range(4))
-def test_at_random(db, seed):
+def test_at_random(db, seed, lag):
     """Deliveries are committed late, or rolled back, while others are taken: each event once, no group in two of them; and who
     finds nothing has left nothing in a lane that is free."""
     dice = random.Random(seed)
@@ -242,7 +244,7 @@ def test_at_random(db, seed):
             left += names
         one = dice.choice(list(takers))
         if takers[one] is None:
-            token, events, _ = ask(one, dice.choice([1, 5, 50]))
+            token, events, _ = ask(one, dice.choice([1, 5, 50]), lag=lag)
             if token is None:
                 busy = {numbers[int(t.split("-")[0])] for t in [*out, *(h[0] for h in takers.values() if h)]}
                 assert {lane[name[0]] for name in left} <= busy
@@ -278,10 +280,11 @@ def test_at_random(db, seed):
     judge.ok(*pushed)
 
 
-@pytest.mark.parametrize("n, least", [(1, None), (4, None), (4, 3)])
-def test_at_the_same_time(db, n, least):
+@pytest.mark.parametrize("n, least, lag, on_fail", [(1, None, None, "continue"), (4, None, None, "continue"), (4, 3, None, "continue"),
+                                                    (4, None, "0", "continue"), (4, 3, "0", "continue"), (4, None, None, "block")])
+def test_at_the_same_time(db, n, least, lag, on_fail):
     """Between a look and its lock others take: each event once, no group in two deliveries."""
-    make(db, n)
+    make(db, n, on_fail=on_fail)
     judge, mutex, ends, failed, pushed = Judge(), threading.Lock(), threading.Event(), [], []
 
     def push(session, mine):
@@ -295,7 +298,7 @@ def test_at_the_same_time(db, n, least):
 
     def work(session, dice):
         while not (ends.is_set() and failed):
-            token, events, _ = ask(session, dice.choice([3, 10, 100]), least if not ends.is_set() else None)
+            token, events, _ = ask(session, dice.choice([3, 10, 100]), least if not ends.is_set() else None, lag)
             session.rows("COMMIT")
             if token is None:
                 with mutex:
@@ -330,3 +333,214 @@ def test_at_the_same_time(db, n, least):
         t.join()
     assert failed == []
     judge.ok(*pushed)
+
+
+# --- the long way ---
+
+@pytest.fixture(params=["lag", "block", "failed", "changed"])
+def long_way(request, db):
+    """Why a take goes it; of four lanes."""
+    make(db, 4, on_fail="block" if request.param == "block" else "continue")
+    db.lag = "0" if request.param == "lag" else None
+    if request.param == "failed":
+        fail_first(db, groups(db, 4)[0])
+    return request.param
+
+
+def fail_first(db, group, retry_in="1 h"):
+    put(db, group + "0")
+    token, events, _ = ask(db)
+    db.rows("COMMIT")
+    assert events == [group + "0"]
+    number = db.value("SELECT max(id) FROM %s" % log(db))
+    db.rows("SELECT queue.fail(%s, 'bad', %s, events => ARRAY[%s]::int8[])", token, retry_in, number)
+
+
+def log(db):
+    return "queue.e%d_0" % db.value("SELECT number FROM queue.streams")
+
+
+@pytest.mark.parametrize("size", [1, 5, 400])
+def test_the_long_way_keeps_its_lane(db, long_way, size):
+    """Each lane in turn is that of a client that does not read; the others go on."""
+    slow, other = db.connect(), db.connect()
+    of = groups(db, 4)
+    for group in of:
+        for one in of:
+            many(db, one, size if one == group else 1)
+        if long_way == "changed" and group == of[0]:
+            db.rows("SELECT queue.alter_for('s', 'a', '{parallel}', '{3}')")
+        got = []
+        while True:             # until it is that lane's
+            kept, events, _ = ask(slow, lag=db.lag)
+            assert locked(db) == 1, events
+            if events[0][0] == group:
+                break
+            slow.rows("COMMIT")
+            done(slow, kept)
+            got += events
+        left = {g for g in of if g != group} - {e[0] for e in got}
+        while left:
+            token, events, _ = ask(other, lag=db.lag)
+            assert locked(db) == 2 and {e[0] for e in events} <= left, events
+            other.rows("COMMIT")
+            done(other, token)
+            left -= {e[0] for e in events}
+        token_of, events, due = ask(other, lag=db.lag)
+        assert token_of is None and 0 < due <= 100, (events, due)
+        other.rows("COMMIT")
+        slow.rows("COMMIT")
+        done(slow, kept)
+        while (got := ask(other, lag=db.lag))[0] is not None:
+            other.rows("COMMIT")
+            done(other, got[0])
+        other.rows("COMMIT")
+        if long_way == "changed":
+            break
+
+
+@pytest.mark.parametrize("end", ["done", "fail", "extend"])
+def test_over_and_about_to_end(db, end):
+    """A delivery that is over, of which somebody says something in an open transaction: its lane is not kept, and not asked for again
+    and again."""
+    make(db, 4)
+    worker, slow, other = db.connect(), db.connect(), db.connect()
+    a, b = groups(db, 4)[:2]
+    many(db, a, 3)
+    token, _, _ = ask(worker)
+    worker.rows("COMMIT")
+    worker.rows("BEGIN")
+    if end == "done":
+        done(worker, token)
+    elif end == "fail":
+        worker.rows("SELECT queue.fail(%s, events => '{1}')", token)
+    else:
+        worker.rows("SELECT queue.extend(%s, '1 h')", token)
+    # as if its time was over: of who says it, it was not
+    worker_sees = db.connect("postgres")
+    assert worker_sees.value("SELECT count(*) FROM queue.deliveries") == 1
+    many(db, b, 3)
+    db.rows("SELECT set_config('lock_timeout', '5s', false)")
+    for lag in (None, "0"):
+        got, events, _ = ask(slow, 1, lag=lag)
+        assert events and events[0][0] == b and locked(db) <= 2
+        slow.rows("ROLLBACK")
+    worker.rows("ROLLBACK")
+    db.rows("UPDATE queue.deliveries SET lease_until = clock_timestamp()")
+    worker.rows("BEGIN")
+    worker.rows("SELECT FROM queue.deliveries FOR UPDATE")
+    token_b, events, _ = ask(slow)
+    assert events == [b + "1", b + "2", b + "3"] and locked(db) == 1
+    token_c, _, due = ask(other)
+    assert token_c is None and due == 100
+    other.rows("COMMIT")
+    worker.rows("COMMIT")
+    _, events, _ = ask(other)
+    assert events == [a + "1", a + "2", a + "3"] and locked(db) == 2
+
+
+def test_retries_that_somebody_has(db):
+    """They are due, and purged or redriven in an open transaction."""
+    make(db, 4)
+    worker, slow, other = db.connect(), db.connect(), db.connect()
+    a, b = groups(db, 4)[:2]
+    fail_first(db, a, "0")
+    worker.rows("BEGIN")
+    worker.rows("SELECT queue.purge_for('s', 'a')")
+    many(db, b, 3)
+    assert ask(slow)[1] == [b + "1", b + "2", b + "3"] and locked(db) == 1
+    many(db, a, 2)
+    assert ask(other)[1] == [a + "1", a + "2"] and locked(db) == 2
+    other.rows("ROLLBACK")
+    worker.rows("ROLLBACK")
+    assert ask(other)[1] == [a + "0"] and locked(db) == 2
+
+
+@pytest.mark.parametrize("n", [1, 300])
+def test_what_waits_for_others_of_its_group(db, n):
+    """Its lane has moved, and is not kept beside one that has something; what waits comes in order behind what it waits for."""
+    make(db, 4, on_fail="block")
+    slow, other = db.connect(), db.connect()
+    a, b = groups(db, 4)[:2]
+    fail_first(db, a)
+    many(db, a, n)
+    many(db, b, 1)
+    assert ask(slow)[1] == [b + "1"] and locked(db) == 1
+    for _ in range(9):
+        token, events, due = ask(other)
+        assert token is None        # what it has locked, so that it moves, ends with it at once
+        other.rows("COMMIT")
+        if due != 1:
+            break
+    assert due == 100 and locked(db) == 1       # that of the other one may be free soon
+    assert db.value("SELECT count(*) FROM queue.retries") == n + 1
+    slow.rows("COMMIT")
+    db.rows("SELECT queue.redrive_for('s', 'a', which => 'later')")
+    got = []
+    while (one := ask(other))[0] is not None:
+        other.rows("COMMIT")
+        done(other, one[0])
+        got += one[1]
+    assert got == [a + str(i) for i in range(n + 1)]
+
+
+def test_lanes_that_go_beside_who_reads_slowly(db):
+    """parallel is changed: who removes the lanes of before, or lets the new ones begin, keeps none of them for what he gets then."""
+    make(db, 4)
+    slow, other = db.connect(), db.connect()
+    of = groups(db, 4)
+    for group in of:
+        many(db, group, 1)
+    db.rows("SELECT queue.alter_for('s', 'a', '{parallel}', '{2}')")
+    for group in of:
+        many(db, group, 2)
+    (first, events, _) = ask(slow)
+    assert len(events) == 1
+    got = []
+    while (one := ask(other))[0] is not None:
+        assert locked(db) == 2
+        got += one[1]
+        other.rows("COMMIT")
+        done(other, one[0])
+    other.rows("COMMIT")
+    assert sorted(got + events) == [g + "1" for g in sorted(of)]
+    assert db.value("SELECT count(*) FROM queue.subscriptions WHERE ends IS NOT NULL") == 1
+    slow.rows("COMMIT")
+    done(slow, first)
+    one, two = ask(slow), ask(other)
+    assert locked(db) == 2 and sorted(one[1] + two[1]) == sorted(g + i for g in of for i in "12")
+
+
+@pytest.mark.parametrize("busy", ["second", "both"])
+@pytest.mark.parametrize("lag, on_fail", [(None, "continue"), ("0", "continue"), (None, "block")])
+def test_parallel_is_changed_between_two_looks(db, lag, on_fail, busy):
+    """Its end is a snapshot of before the first look, and the second lane is looked at when that has been committed: nothing of behind it
+    is read there, and no position goes past it."""
+    make(db, 2, on_fail=on_fail)
+    a, b = groups(db, 2)
+    changes, holds, takes = db.connect(), db.connect("postgres"), db.connect()
+    changes.rows("BEGIN")
+    changes.rows("SELECT queue.alter_for('s', 'a', '{parallel}', '{3}')")
+    if busy == "both":
+        many(db, a, 2)
+    many(db, b, 2)
+    holds.rows("BEGIN")
+    holding = db.beside(holds.rows, "LOCK TABLE %s IN ACCESS EXCLUSIVE MODE" % log(db))
+    db.until_blocked(holds)
+    taking = db.beside(ask, takes, lag=lag)
+    db.until_blocked(takes)     # it looks at the first lane
+    changes.rows("COMMIT")
+    holding.result()
+    holds.rows("COMMIT")
+    token, events, _ = taking.result()
+    assert (token, events) == (None, [])
+    takes.rows("COMMIT")
+    got = []
+    for _ in range(20):
+        token, events, _ = ask(takes, lag=lag)
+        takes.rows("COMMIT")
+        if token is not None:
+            got += events
+            done(takes, token)
+    assert sorted(got) == sorted(g + i for g in (a, b) if g == b or busy == "both" for i in "12")
+    assert db.value("SELECT count(*) FROM queue.subscriptions WHERE waits OR ends IS NOT NULL") == 0

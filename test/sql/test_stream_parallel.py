@@ -640,20 +640,38 @@ def test_change_again_and_again(db):
     judge.ok(*names)
 
 
+def looked_at(db, lane=0):
+    """A lane, as a take has looked at it."""
+    return db.row("SELECT p::text, u.ends::text FROM queue.subscriptions AS u JOIN queue.positions AS p ON p.sub = u.number WHERE u.lane = %s", lane)
+
+
+HOLD = "SELECT u.number FROM queue._hold_lane(%s::text::queue.positions, %s::text::pg_snapshot) AS u"
+
+
 def test_a_take_that_meets_a_change(db):
-    """It had looked before that was committed: no new lane is read before the old ones have ended."""
+    """It had looked before that was committed: what is read no further than so far is not, nor a new lane before the old ones have ended."""
     make(db, 2)
     put(db, "a1")
-    changes, takes = db.connect(), db.connect()
-    changes.rows("BEGIN")
-    alter(changes, parallel=4)
-    number = changes.value("SELECT number FROM queue.subscriptions WHERE waits AND lane = 0")
-    changes.rows("COMMIT")
+    was = looked_at(db)
+    assert db.value(HOLD, *was) is not None
+    alter(db, parallel=4)
     put(db, "b1")
-    for lane in range(4):
-        rows = takes.rows("SELECT id, due_ms FROM queue._take_long_jsonb('s', 'a', 9, NULL, NULL, NULL, 'w', lane => %s)", number + lane)
-        assert rows == [(None, 100)]
+    assert db.value(HOLD, *was) is None
+    assert db.value("SELECT queue._move_idle(ARRAY[%s::text::queue.positions])", was[0]) is False
+    for place in db.rows("SELECT p::text, NULL FROM queue.positions AS p JOIN queue.subscriptions AS u ON u.number = p.sub WHERE u.waits"):
+        assert db.value(HOLD, *place) is None
     assert drain(db) == ["a1", "b1"]
+
+
+@pytest.mark.parametrize("meanwhile", ["queue.seek('a', 's', 'beginning')", "queue.unsubscribe('a', 's')", "queue._take_for('s', 'a', 9, NULL, NULL, NULL, 'w')"])
+def test_a_take_that_meets_another(db, meanwhile):
+    make(db, 2)
+    put(db, *map(str, range(8)))
+    was = [looked_at(db, lane) for lane in (0, 1)]
+    db.rows("SELECT " + meanwhile)
+    kept = [db.value(HOLD, *one) for one in was]
+    assert [k is None for k in kept].count(True) == (1 if "take" in meanwhile else 2)
+    assert [db.value("SELECT queue._has_moved(%s::text::queue.positions)", one[0]) for one in was] == [k is None for k in kept]
 
 
 # --- who may, what is shown, what is kept ---
@@ -735,12 +753,11 @@ def test_two_find_that_lanes_have_ended(db):
 
 
 def test_lanes_that_go_while_they_are_looked_for(db):
-    """A take that has read the subscription before is told to come again."""
+    """A take that has read the subscription before finds none."""
     make(db, 2)
     was = db.value("SELECT u::text FROM queue.subscriptions AS u WHERE lane = 0")
     db.rows("SELECT queue.unsubscribe('a', 's')")
-    assert db.rows("""SELECT id, due_ms FROM queue._take_lanes_jsonb((SELECT s FROM queue.streams AS s), %s::text::queue.subscriptions,
-        9, NULL, NULL, NULL, 'w', NULL)""", was) == [(None, 100)]
+    assert db.row("SELECT numbers, outs FROM queue._free_lanes(%s::text::queue.subscriptions)", was) == (None, None)
 
 
 def test_what_is_shown(db):

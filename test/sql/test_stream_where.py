@@ -86,6 +86,16 @@ def test_reads_no_more_than_it_needs(db):
     root.rows("ROLLBACK")
 
 
+@pytest.mark.parametrize("where", ["true", "payload = '1'"])
+def test_whichever_lane_it_is_of(db, where):
+    """The first one that is looked at may have nothing of its own."""
+    make(db, 4)
+    for group in "abcdefghij":
+        put(db, 1, group=group)
+        assert drain(db, where) == [1]
+        assert drain(db, where) == []
+
+
 def test_moved_meanwhile(db):
     """What was looked at counts only where the subscription was when that was done."""
     make(db)

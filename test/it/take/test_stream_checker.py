@@ -5,6 +5,7 @@ WHERE it is so of the events that fit, and the others have none. Who says DONE .
 again, and misses nothing.
 """
 
+import collections
 import contextlib
 import random
 import signal
@@ -28,6 +29,25 @@ TOGETHER = """
     SELECT u.name FROM queue.deliveries AS d JOIN queue.subscriptions AS u ON u.number = d.sub GROUP BY u.name, u.lanes, u.lane
         HAVING count(*) > 1
     UNION ALL SELECT u.name FROM queue.deliveries AS d JOIN queue.subscriptions AS u ON u.number = d.sub WHERE u.waits"""
+MISSING = """
+    SELECT s, p.uid FROM pushed AS p, unnest(%s::text[]) AS s
+        WHERE (s !~ '^sifted' OR p.uid ~ '[02468]$') AND NOT EXISTS (SELECT FROM effects AS e WHERE (e.sub, e.uid) = (s, p.uid)) ORDER BY 1, 2"""
+STATE = {"lanes": """
+    SELECT u.number, u.name, u.lane, u.lanes, u.waits, u.ends, p AS position, d AS delivery, clock_timestamp() FROM queue.subscriptions AS u
+        LEFT JOIN queue.positions AS p ON p.sub = u.number LEFT JOIN queue.deliveries AS d ON d.sub = u.number WHERE u.name = ANY (%s) ORDER BY 1""",
+    "retries": """
+    SELECT r.sub, r.id, r.due_at, r.dead, r.delivery, r.attempt, r.together, r.blocks, r."group", r.payload_jsonb FROM queue.retries AS r
+        WHERE r.sub IN (SELECT number FROM queue.subscriptions WHERE name = ANY (%s)) ORDER BY 1, 2 LIMIT 50""",
+    "events of": """
+    SELECT u.name, e.id, e.xid, e.bucket, e."group", e.payload FROM queue.streams AS s, queue.subscriptions AS u, queue.{log} AS e
+        WHERE u.name = ANY (%s) AND u.lane = 0 AND u.ends IS NULL AND NOT EXISTS (SELECT FROM effects AS f WHERE f.sub = u.name AND f.uid = e.payload::jsonb #>> '{{}}')
+        ORDER BY 1, 2 LIMIT 50""",
+    "sessions": """
+    SELECT pid, application_name, state, wait_event_type, wait_event, pg_blocking_pids(pid), clock_timestamp() - xact_start, left(query, 100) FROM pg_stat_activity
+        WHERE datname = current_database() AND cardinality(%s::text[]) > 0"""}
+# Who has failed seven times, and then lost his connection, would come again after a minute.
+SOON = """
+    UPDATE queue.deliveries SET lease_until = clock_timestamp() WHERE token ~ '^w' AND lease_until > clock_timestamp() + interval '1 s'"""
 SETUP = """
     CREATE TABLE pushed (uid text PRIMARY KEY);
     CREATE TABLE effects (n int8 GENERATED ALWAYS AS IDENTITY, sub text, uid text, PRIMARY KEY (sub, uid))"""
@@ -39,6 +59,7 @@ class Load:
         self.pushing = self.failing = True
         self.ended = threading.Event()
         self.wrong = []     # errors that no lost connection explains
+        self.heard = collections.deque(maxlen=40)   # who got which error, the last ones
         self.threads = []
 
     def go(self, name, act):
@@ -50,6 +71,7 @@ class Load:
                     with psycopg.connect(rng.choice(self.proxies).dsn(self.db), autocommit=True) as c:
                         act(c, rng, name)
                 except psycopg.Error as e:
+                    self.heard.append("%s: %s %s" % (name, e.sqlstate, str(e).split("\n", 1)[0]))
                     if (e.sqlstate or "")[:2] in ("22", "23", "42", "P0", "XX"):
                         self.wrong.append(e)
         self.threads.append(threading.Thread(target=run, name=name))
@@ -153,6 +175,19 @@ class Load:
         self.ended.wait()
 
 
+def said_of(load, root):
+    """Which subscriptions lack which events, and how they are."""
+    missing = root.execute(MISSING, (list(SUBSCRIPTIONS),)).fetchall()
+    told = ["%s lacks %d: %s" % (sub, len(uids), uids[:20]) for sub in sorted({m[0] for m in missing})
+            for uids in [[m[1] for m in missing if m[0] == sub]]]
+    log = "e%d_0" % root.execute("SELECT number FROM queue.streams").fetchone()[0]
+    for what, sql in STATE.items():
+        told += ["--- %s" % what] + [str(row) for row in root.execute(sql.format(log=log), (sorted({m[0] for m in missing}),))]
+    for proxy in load.proxies:
+        told += ["--- waiters"] + [str(row) for row in proxy.console("SHOW WAITERS")]
+    return "\n".join(told + ["--- errors"] + list(load.heard))
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_exactly_once(qbouncer, cluster, seed):
     db = cluster.createdb(owner="app")
@@ -195,10 +230,12 @@ def test_exactly_once(qbouncer, cluster, seed):
             def all_there():
                 if root.execute("SELECT 1 FROM pg_prepared_xacts WHERE database = current_database()").fetchone():
                     return False
-                return root.execute("SELECT count(*) = 0 FROM pushed AS p, unnest(%s::text[]) AS s"
-                                    " WHERE (s !~ '^sifted' OR p.uid ~ '[02468]$') AND NOT EXISTS (SELECT FROM effects AS e WHERE (e.sub, e.uid) = (s, p.uid))",
-                                    (list(SUBSCRIPTIONS),)).fetchone()[0]
-            wait_for(all_there, "all effects", timeout=40)
+                root.execute(SOON)
+                return not root.execute(MISSING, (list(SUBSCRIPTIONS),)).fetchone()
+            try:
+                wait_for(all_there, "all effects", timeout=40)
+            except AssertionError as late:
+                raise AssertionError("%s\n%s" % (late, said_of(load, root))) from None
         finally:
             load.end()
         assert load.wrong == []
