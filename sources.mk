@@ -1060,6 +1060,8 @@ qb_dialogues = \
 	test/scenario/push/types_created.dlg \
 	test/scenario/queue/asked_by_few.dlg \
 	test/scenario/queue/asked_by_nobody.dlg \
+	test/scenario/queue/back_by_queue.dlg \
+	test/scenario/queue/back_joined.dlg \
 	test/scenario/queue/engine_silent_keyed.dlg \
 	test/scenario/queue/engine_silent_push.dlg \
 	test/scenario/queue/engine_waits_for_lock.dlg \

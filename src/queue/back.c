@@ -2,7 +2,8 @@
  * Giving jobs back: of connections that broke, of transactions that were rolled back, of clients
  * who left before their rows came; and those of which we never heard, since the answer to our
  * statement was lost. Each through the pool of the role whose lease it was. What fails as there is
- * no connection is tried again.
+ * no connection, or as a queue is locked, is tried again: what waits for the same together, and
+ * each queue by itself, as the others need not be locked.
  *
  * What a statement of ours has leased is known by its tokens, which are made of a number that we
  * had sent with it (merge_seed). It may be carried out after we have lost sight of it: so it is
@@ -11,6 +12,7 @@
  * Entry points: give_back(), back_lost(), wake_queues().
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "wire/array.h"
@@ -31,6 +33,11 @@
 #define AGAIN_FIRST (500 * USEC_MSEC)
 #define AGAIN_LAST  (30 * USEC_SEC)
 #define TRIED_FOR   (3600 * USEC_SEC)
+#define JOINED_FOR  (600 * USEC_SEC) /* others join one that waits, so each has 50 minutes */
+#define JOINED_MOST 1000             /* jobs of one statement that were not given back by one */
+
+#define UNKNOWN     0    /* was never refused: of whatever queues */
+#define SEVERAL     (-1) /* of several, whose fault it is not */
 
 struct back {
 	struct back *prev, *next;
@@ -38,9 +45,11 @@ struct back {
 	char user[128]; /* as long as a client may say */
 	usec_t at;      /* of the next try; USEC_NEVER: it is under way */
 	usec_t pause, since;
+	int64_t number;    /* of the queue that they are of; UNKNOWN, SEVERAL */
 	int n;             /* jobs, as far as they are known */
-	struct buf tokens; /* or names of queues: text[] in binary */
+	struct names jobs; /* tokens, or names of queues */
 	bool is_lost;      /* names */
+	bool is_mixed;     /* there is an empty token (back.h) */
 	const char *error; /* static; NULL, not delivered, or empty, a goodbye: not counted */
 	struct head_mark mark;
 	/* lost: */
@@ -61,14 +70,25 @@ static struct {
 	struct loop_tick *tick;
 } backs;
 
+static void back_free_one(struct back *b)
+{
+	names_free(&b->jobs);
+	names_free(&b->names);
+	mem_free(b->lease);
+	mem_free(b);
+}
+
 static void back_free(struct back *b)
 {
 	DL_DELETE(backs.first, b);
 	backs.n--;
-	buf_free(&b->tokens);
-	names_free(&b->names);
-	mem_free(b->lease);
-	mem_free(b);
+	back_free_one(b);
+}
+
+static void back_add(struct back *b)
+{
+	DL_APPEND(backs.first, b);
+	backs.n++;
 }
 
 static struct back *back_new(struct qdb *db, struct pool *pool)
@@ -81,8 +101,7 @@ static struct back *back_new(struct qdb *db, struct pool *pool)
 	b->since = loop_now();
 	b->pause = AGAIN_FIRST;
 	util_strlcpy(b->user, pool_user(pool), sizeof(b->user));
-	DL_APPEND(backs.first, b);
-	backs.n++;
+	back_add(b);
 	return b;
 }
 
@@ -128,11 +147,17 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		names_add_bytes(&b->names, queue.data, (size_t)queue.len);
 }
 
-/* Of the connection, or of what others did meanwhile. */
-static bool passes(const struct pg_error *err)
+/* The same statement can succeed later, whatever queues it is about. */
+static bool is_of_all(const struct pg_error *err)
 {
 	return strncmp(err->sqlstate, "08", 2) == 0 || strncmp(err->sqlstate, "57P", 3) == 0 ||
-	       strncmp(err->sqlstate, "53", 2) == 0 || strcmp(err->sqlstate, "55P03") == 0 ||
+	       strncmp(err->sqlstate, "53", 2) == 0;
+}
+
+/* Of the connection, or of what others did meanwhile to one of the queues. */
+static bool passes(const struct pg_error *err)
+{
+	return is_of_all(err) || strcmp(err->sqlstate, "55P03") == 0 ||
 	       strcmp(err->sqlstate, "42P01") == 0 || merge_may_repeat(err, 0);
 }
 
@@ -141,6 +166,175 @@ static void try_later(struct back *b)
 	b->at = loop_now() + b->pause;
 	b->pause = 2 * b->pause < AGAIN_LAST ? 2 * b->pause : AGAIN_LAST;
 	loop_tick_at(backs.tick, b->at);
+}
+
+/* --- those that wait for the same --- */
+
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+static bool may_join(const struct back *b, const struct back *to)
+{
+	return to != b && to->at != USEC_NEVER && !to->is_lost && to->number == b->number &&
+	       to->db == b->db && same_text(to->error, b->error) && same_text(to->user, b->user) &&
+	       !to->is_mixed && !b->is_mixed && to->n + b->n <= JOINED_MOST &&
+	       loop_now() - to->since < JOINED_FOR && loop_now() - b->since < JOINED_FOR;
+}
+
+/* false: memory; both are as they were. */
+static bool join(struct back *b, struct back *to)
+{
+	usec_t soon = loop_now() + b->pause;
+	struct names all = {0};
+
+	buf_put(&all.buf, to->jobs.buf.data, to->jobs.buf.len);
+	buf_put(&all.buf, b->jobs.buf.data, b->jobs.buf.len);
+	if (names_failed(&all))
+		return false;
+	names_free(&to->jobs);
+	to->jobs = all;
+	to->n += b->n;
+	to->since = b->since < to->since ? b->since : to->since;
+	to->pause = b->pause > to->pause ? b->pause : to->pause;
+	to->at = soon < to->at ? soon : to->at;
+	head_mark_min(&to->mark, b->mark);
+	loop_tick_at(backs.tick, to->at);
+	return true;
+}
+
+/* With one that waits already, or by itself. */
+static void settle(struct back *b)
+{
+	struct back *to;
+
+	DL_FOREACH (backs.first, to)
+		if (b->number != UNKNOWN && may_join(b, to) && join(b, to)) {
+			back_free(b);
+			return;
+		}
+	try_later(b);
+}
+
+/* A job that is to be tried again, and with which others. */
+struct piece {
+	const char *token;
+	int64_t number;
+	bool got; /* by somebody */
+};
+
+static int piece_order(const void *a, const void *b)
+{
+	const struct piece *x = a, *y = b;
+
+	return x->number != y->number ? (x->number > y->number ? 1 : -1) : x->got - y->got;
+}
+
+/* NULL: memory. */
+static struct piece *pieces_of(const struct back *b, bool by_queue)
+{
+	struct piece *all = mem_alloc((size_t)b->n * sizeof(*all));
+	int n = 0;
+
+	if (all == NULL)
+		return NULL;
+	NAMES_FOREACH (at, &b->jobs) {
+		if (*at != '\0')
+			all[n++] = (struct piece){at, by_queue ? token_number(at) : SEVERAL, true};
+		else
+			for (int i = 0; i < n; i++)
+				all[i].got = false;
+	}
+	INVARIANT(n == b->n, "jobs are given back that nobody has counted");
+	qsort(all, (size_t)n, sizeof(*all), piece_order);
+	return all;
+}
+
+static struct back *part_new(const struct back *b, int64_t number)
+{
+	struct back *part = mem_zalloc(sizeof(*part));
+
+	if (part == NULL)
+		return NULL;
+	part->db = b->db;
+	memcpy(part->user, b->user, sizeof(part->user));
+	part->since = b->since;
+	part->pause = b->pause;
+	part->number = number;
+	part->mark = b->mark;
+	return part;
+}
+
+static void part_add(struct back *part, const struct piece *p, const char *error)
+{
+	if (p->got && part->n > 0 && part->error == NULL && error != NULL) {
+		names_add(&part->jobs, "");
+		part->is_mixed = true;
+	}
+	if (p->got)
+		part->error = error;
+	names_add(&part->jobs, p->token);
+	part->n++;
+}
+
+/* What goes together, each an entry that is in no list but this. How many they are; 0: memory. */
+static unsigned parts_of(const struct back *b, bool by_queue, struct back **ret)
+{
+	struct piece *all = pieces_of(b, by_queue);
+	struct back *last = NULL;
+	unsigned n = 0;
+	bool failed = all == NULL;
+
+	for (int i = 0; !failed && i < b->n; i++) {
+		if (last == NULL || last->number != all[i].number) {
+			last = part_new(b, all[i].number);
+			if (last == NULL) {
+				failed = true;
+				break;
+			}
+			DL_APPEND(*ret, last);
+			n++;
+		}
+		part_add(last, &all[i], b->error);
+		failed = names_failed(&last->jobs);
+	}
+	mem_free(all);
+	return failed ? 0 : n;
+}
+
+static void parts_free(struct back *parts)
+{
+	struct back *part, *tmp;
+
+	DL_FOREACH_SAFE (parts, part, tmp) {
+		DL_DELETE(parts, part);
+		back_free_one(part);
+	}
+}
+
+/* Without memory, or room, all of it waits as it is. */
+static void keep(struct back *b, bool by_queue)
+{
+	struct back *parts = NULL, *part, *tmp;
+	unsigned n;
+
+	if (b->is_lost || b->number > UNKNOWN || (b->number == SEVERAL && !by_queue)) {
+		settle(b);
+		return;
+	}
+	n = parts_of(b, by_queue, &parts);
+	if (n == 0 || backs.n - 1 + n > BACK_MAX) {
+		parts_free(parts);
+		try_later(b);
+		return;
+	}
+	DL_FOREACH_SAFE (parts, part, tmp) {
+		DL_DELETE(parts, part);
+		back_add(part);
+		settle(part);
+	}
+	back_free(b);
 }
 
 static void give_up(struct back *b, const char *why)
@@ -176,7 +370,7 @@ static void on_done(void *arg, const struct pg_error *err)
 
 	b->at = 0;
 	if (err != NULL && passes(err) && loop_now() - b->since <= TRIED_FOR) {
-		try_later(b);
+		keep(b, !is_of_all(err));
 		return;
 	}
 	if (err != NULL) {
@@ -193,10 +387,11 @@ static void on_done(void *arg, const struct pg_error *err)
 		back_free(b);
 }
 
-static bool send_tokens(struct back *b, struct pool *pool, const struct task_ops *ops)
+static bool send_tokens(
+	struct back *b, const struct buf *tokens, struct pool *pool, const struct task_ops *ops)
 {
 	struct bind_param params[3] = {
-		{.data = b->tokens.data, .len = (int32_t)b->tokens.len, .format = 1}, {.len = -1},
+		{.data = tokens->data, .len = (int32_t)tokens->len, .format = 1}, {.len = -1},
 		{.data = (const uint8_t *)"f", .len = 1}};
 	struct task_spec spec = call_task(CALL_GIVE_BACK, params, ops, b);
 
@@ -216,11 +411,12 @@ static struct bind_param number_param(char dst[24], int64_t n)
 		.len = (int32_t)snprintf(dst, 24, "%lld", (long long)n)};
 }
 
-static bool send_lost(struct back *b, struct pool *pool, const struct task_ops *ops)
+static bool send_lost(
+	struct back *b, const struct buf *queues, struct pool *pool, const struct task_ops *ops)
 {
 	char seed[24], handed[24], pid[24], age[40];
 	struct bind_param params[6] = {
-		{.data = b->tokens.data, .len = (int32_t)b->tokens.len, .format = 1},
+		{.data = queues->data, .len = (int32_t)queues->len, .format = 1},
 		{.data = (const uint8_t *)b->lease,
 			.len = b->lease != NULL ? (int32_t)strlen(b->lease) : -1},
 		number_param(seed, b->seed), number_param(handed, b->handed),
@@ -235,18 +431,35 @@ static bool send_lost(struct back *b, struct pool *pool, const struct task_ops *
 	return task_submit(pool, &spec) != NULL;
 }
 
+/* text[] in binary. */
+static void put_array(struct buf *dst, const struct names *names)
+{
+	size_t start = array_begin(dst, OID_TEXT, false);
+	int n = 0;
+
+	NAMES_FOREACH (at, names) {
+		array_put_text(dst, at);
+		n++;
+	}
+	array_end(dst, start, n);
+}
+
 /* Frees what cannot be sent. */
 static void submit(struct back *b, struct pool *pool)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
+	struct buf array = BUF_INIT;
+	bool sent;
 
 	b->goes_on = false;
 	names_reset(&b->names);
 	b->at = USEC_NEVER;
-	if (!buf_failed(&b->tokens) &&
-		(b->is_lost ? send_lost(b, pool, &ops) : send_tokens(b, pool, &ops)))
-		return;
-	give_up(b, "out of memory");
+	put_array(&array, &b->jobs);
+	sent = !names_failed(&b->jobs) && !buf_failed(&array) &&
+	       (b->is_lost ? send_lost(b, &array, pool, &ops) : send_tokens(b, &array, pool, &ops));
+	buf_free(&array);
+	if (!sent)
+		give_up(b, "out of memory");
 }
 
 static usec_t on_tick(void *arg, usec_t now)
@@ -287,8 +500,10 @@ void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int
 			db->name, n);
 		return;
 	}
-	array_texts(&b->tokens, tokens, n);
-	b->n = n;
+	for (int i = 0; i < n; i++) {
+		names_add(&b->jobs, tokens[i]);
+		b->n += tokens[i][0] != '\0';
+	}
 	b->error = error;
 	/* it makes nothing due */
 	b->mark = (struct head_mark){.place = place, .since = INT64_MAX};
@@ -300,10 +515,13 @@ bool back_has(const struct qdb *db, const char *token)
 {
 	const struct back *b;
 
-	DL_FOREACH (backs.first, b)
-		if (b->db == db && !b->is_lost && !buf_failed(&b->tokens) &&
-			memmem(b->tokens.data, b->tokens.len, token, strlen(token)) != NULL)
-			return true;
+	DL_FOREACH (backs.first, b) {
+		if (b->db != db || b->is_lost)
+			continue;
+		NAMES_FOREACH (at, &b->jobs)
+			if (strcmp(at, token) == 0)
+				return true;
+	}
 	return false;
 }
 
@@ -326,16 +544,13 @@ static bool is_known(const struct lost_jobs *lost)
 
 void back_lost(struct qdb *db, struct pool *pool, const struct lost_jobs *lost)
 {
-	const char **names;
 	struct back *b;
 
 	CHECK_QDB(db);
 	if (lost->seed == 0 || is_known(lost))
 		return;
-	names = mem_alloc((size_t)lost->n_names * sizeof(*names));
-	b = names != NULL ? back_new(db, pool) : NULL;
+	b = back_new(db, pool);
 	if (b == NULL || (lost->lease != NULL && (b->lease = mem_strdup(lost->lease)) == NULL)) {
-		mem_free(names);
 		if (b != NULL)
 			back_free(b);
 		log_warning(
@@ -345,9 +560,7 @@ void back_lost(struct qdb *db, struct pool *pool, const struct lost_jobs *lost)
 		return;
 	}
 	for (int i = 0; i < lost->n_names; i++)
-		names[i] = lost->names[i];
-	array_texts(&b->tokens, names, lost->n_names);
-	mem_free(names);
+		names_add(&b->jobs, lost->names[i]);
 	b->is_lost = true;
 	b->mark = head_unmarked;
 	b->seed = lost->seed;
