@@ -183,6 +183,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/account.c \
 	src/pool/affinity.c \
 	src/pool/barrier.c \
+	src/pool/beside.c \
 	src/pool/cancel.c \
 	src/pool/client.c \
 	src/pool/client_view.c \
@@ -193,11 +194,16 @@ libqb_pool_a_SOURCES = \
 	src/pool/intercept.c \
 	src/pool/istr.c \
 	src/pool/kept.c \
+	src/pool/launch.c \
 	src/pool/limits.c \
+	src/pool/need.c \
+	src/pool/need.h \
 	src/pool/places.c \
 	src/pool/pool.c \
 	src/pool/query.c \
 	src/pool/reading.c \
+	src/pool/room.c \
+	src/pool/room.h \
 	src/pool/route.c \
 	src/pool/server.c \
 	src/pool/server_link.c \

@@ -44,7 +44,7 @@ struct account {
 	unsigned clients, servers; /* over all databases */
 	unsigned generation;       /* of limits */
 	struct account_limits limits;
-	uint64_t runs_in;          /* pool.c: when statements were last seen to run on those servers */
+	uint64_t runs_in;          /* need.c: when statements were last seen to run on those servers */
 	usec_t free_at;            /* ... and when one of them was free that others could have had */
 	usec_t missed_at;          /* ... and some pool has missed one; 0: all have been told of one that is free */
 };
@@ -174,6 +174,12 @@ static inline bool pool_may_use(const struct server *s) /* an idle one, for a ta
 {
 	return !s->close_needed && s->conn != NULL && s != s->pool->for_inspection;
 }
+/* One that clients may have, or any, is there: one that is to be closed is nothing to wait for. */
+bool pool_has_server(const struct pool *p);
+bool pool_has_any_server(const struct pool *p, bool for_client);
+#define POOL_RETRY_FASTEST (1 * USEC_SEC) /* a server that refuses connections is tried again after this */
+bool pool_is_away(const struct pool *p); /* its last failure: it is not one that refuses us knowingly */
+bool pool_holding_back(const struct pool *p, usec_t now); /* a failure is held against it still */
 void pool_mark_ready(struct pool *p);      /* has servers or clients that may be brought together */
 /* Since when its first client, or with tasks whoever is first, waits for a server; USEC_NEVER: nobody does. */
 usec_t pool_client_waits_since(const struct pool *p);

@@ -1,5 +1,5 @@
 /*
- * Who has a claim to a place of a limit that is full: the rules, the same between the pools of one process (pool.c)
+ * Who has a claim to a place of a limit that is full: the rules, the same between the pools of one process (room.c)
  * and between processes (places.c). They know neither, only when and how many.
  */
 #ifndef QB_POOL_DEMAND_H

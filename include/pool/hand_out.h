@@ -67,7 +67,6 @@ struct pool *pool_get_lookup(struct database *db, const char *user); /* of looku
 struct pool *pool_new_replication(struct database *db, const char *user, struct istr *startup); /* of one client */
 void pool_free(struct pool **p);
 bool pool_serve_ready(void *arg, usec_t now); /* the loop phase */
-struct server *pool_take_idle(struct pool *p, bool for_client);
 /* What the pool asks of those who know it: the rooms above. Set by pool_start(). */
 struct pool_calls {
 	bool (*login)(struct server *s);   /* it is to connect and to log in; false: memory */
@@ -89,6 +88,11 @@ MUST_CHECK bool pool_start(const struct pool_calls *calls);
 void pool_forget_began(struct pool *p);    /* settings that the last client began with */
 void pool_forget_accepted(struct pool *p); /* settings that its servers have taken */
 void pool_stop(void);
+
+/* need.c: one that is idle; NULL: none, or none that may be given */
+struct server *pool_take_idle(struct pool *p, bool for_client);
+
+/* launch.c */
 void pool_launch(struct pool *p, usec_t now);
 void pool_server_failed(struct server *s, const struct pg_error *err); /* it could not log in */
 bool pool_unreachable(const struct pool *p, usec_t now);

@@ -1,8 +1,10 @@
 /*
  * What holds for a database and its pools just now: how many servers they may have and do have, in
- * which mode they are used, and whether any is given to anybody. Also the list of pools that have
+ * which mode they are used, whether any is given to anybody, and whether a failure is held against them. Also the list of pools that have
  * something to be served with. Who enters the databases is route.c, who serves the pools pool.c.
  */
+#include <string.h>
+
 #include "net/team.h"
 #include "pool/places.h"
 #include "pool/rooms.h"
@@ -170,6 +172,48 @@ void pool_explain_limit(const struct pool *p, struct pg_error *err)
 		pg_error_hint(err,
 			"Raise default_pool_size or pool_size, or shorten the transactions that hold them.");
 	}
+}
+
+/* --- its servers --- */
+
+/* One that is to be closed, such as those of an entry that was changed, is nothing to wait for. */
+bool pool_has_any_server(const struct pool *p, bool for_client)
+{
+	const struct server *s;
+
+	for (int i = 0; i < SERVER_DEAD; i++)
+		if (i != SERVER_LOGIN && i != SERVER_LISTENING)
+			DL_FOREACH (p->servers[i].head, s)
+				if (!s->close_needed && i != SERVER_KEPT &&
+					!(for_client && s->use.engine))
+					return true;
+	return false;
+}
+
+/* ... that clients may have. */
+bool pool_has_server(const struct pool *p)
+{
+	return pool_has_any_server(p, true);
+}
+
+/* How long a failure is held against a server: one that refuses us knowingly longer than one that
+ * is away. */
+bool pool_is_away(const struct pool *p)
+{
+	return strncmp(p->last_error.sqlstate, "08", 2) == 0 ||
+	       strncmp(p->last_error.sqlstate, "57", 2) == 0;
+}
+
+static usec_t retry_after(const struct pool *p)
+{
+	usec_t retry = conf_current()->p.server_login_retry;
+
+	return pool_is_away(p) && retry > POOL_RETRY_FASTEST ? POOL_RETRY_FASTEST : retry;
+}
+
+bool pool_holding_back(const struct pool *p, usec_t now)
+{
+	return p->failed_at != 0 && now - p->failed_at < retry_after(p);
 }
 
 /* --- pools that may be served --- */

@@ -5,7 +5,7 @@
  * connection of the pool is asked whether the process waits for a lock or for a synchronous
  * standby: then the server is there, and its answer will come. Otherwise the connection is closed,
  * without a cancel: the statement may be in its commit. The question goes before all that waits for a
- * connection, and has one more than the others may have (pool.c): who waits for a lock may be all of these.
+ * connection, and has one more than the others may have (launch.c): who waits for a lock may be all of these.
  *
  * Entry point: silent_tick().
  */

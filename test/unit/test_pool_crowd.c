@@ -1,5 +1,5 @@
 /*
- * Who waits is served, whatever the limits: crowds at random before the real hand-out (pool.c, places.c), in one process
+ * Who waits is served, whatever the limits: crowds at random before the real hand-out (pool.c, room.c, places.c), in one process
  * and in several, which are played one after the other here. The clock is ours; servers need a while to log in, clients
  * keep them for as long as they like, but none for ever. Of each crowd is asked that no limit is exceeded, that nobody
  * waits without end, and that servers are not logged in for too few.
