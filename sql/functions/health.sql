@@ -1,9 +1,10 @@
 -- QUEUE HEALTH: what a person who has been woken at night wants to know of a database. Nothing is changed. Each
 -- row is about one thing: what it is, whether that is well, and what one does if it is not.
 
--- Of a queue: since when the first job waits, what vacuum has left, how big it is. Everything is counted by statistics or read
--- at an end of an index.
-CREATE OR REPLACE FUNCTION queue._health_of(cfg queue.queues, OUT ok bool, OUT value text, OUT hint text)
+-- Of a queue: since when the first job waits (as _gauge says it), what vacuum has left, how big it is. Everything is counted by
+-- statistics or read at an end of an index. empty: it has no rows, for sure.
+CREATE OR REPLACE FUNCTION queue._health_of(cfg queue.queues, jobs regclass, archive regclass, bare int8, bare_archive int8, empty bool,
+	OUT ok bool, OUT value text, OUT hint text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -13,42 +14,55 @@ AS $$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
 	forever CONSTANT interval := interval '5000 years';
-	jobs CONSTANT regclass := to_regclass(queue._table(cfg.name));
-	archive CONSTANT regclass := to_regclass(queue._archive(cfg.name));
-	g record;
-	kept record;
+	gone CONSTANT int8 := coalesce(pg_stat_get_dead_tuples(jobs), 0);
+	live CONSTANT int8 := coalesce(pg_stat_get_live_tuples(jobs), 0);
+	vacuumed CONSTANT timestamptz := greatest(pg_stat_get_last_vacuum_time(jobs), pg_stat_get_last_autovacuum_time(jobs));
+	keeps CONSTANT bool := NOT empty AND has_table_privilege(archive, 'SELECT') AND queue._ordinary(archive)
+		AND pg_relation_size(archive) > 0;
+	waits timestamptz;
+	oldest interval;
+	works bool;
 	overdue interval;
 	beyond timestamptz;
 BEGIN
-	SELECT coalesce(s.n_dead_tup, 0) AS gone, coalesce(s.n_live_tup, 0) AS live,
-		greatest(s.last_vacuum, s.last_autovacuum) AS vacuumed INTO kept FROM pg_stat_all_tables AS s WHERE s.relid = jobs;
-	SELECT x.* INTO g FROM queue._gauge(cfg, 10000) AS x;
-	IF NOT queue._is_empty(cfg) THEN
-		EXECUTE format('SELECT ended_at + $2 FROM %s WHERE ended_at <= $1 - $2 AND state = ''dead'' ORDER BY ended_at LIMIT 1', jobs)
-			INTO beyond USING moment, least(cfg.retain_dead, forever);
-		overdue := moment - beyond;
-		IF has_table_privilege(archive, 'SELECT') AND queue._ordinary(archive) THEN
-			EXECUTE format('SELECT ended_at + $2 FROM %s WHERE ended_at <= $1 - $2 ORDER BY ended_at LIMIT 1', archive)
-				INTO beyond USING moment, least(queue._kept(cfg.retain_done), forever);
-			overdue := greatest(overdue, moment - beyond);
-		END IF;
+	IF NOT empty AND live = 0 AND has_table_privilege(jobs, 'SELECT') THEN
+		EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s)', queue._table(cfg.name)) INTO empty;
+	END IF;
+	IF NOT empty AND cfg.by_group THEN
+		SELECT g.oldest INTO waits FROM queue._gauge_groups(cfg, 10000) AS g;
+	END IF;
+	IF NOT empty THEN
+		EXECUTE format($sql$
+			SELECT $2 - nullif(least(d.oldest, $5, (SELECT least(greatest(run_at, pushed_at), $2) FROM %1$s
+					WHERE state = 'ready' AND (expires_at > $2 OR expires_at IS NULL)
+					ORDER BY priority DESC, position LIMIT 1)), '-infinity'),
+				d.works, $2 - (SELECT ended_at + $4 FROM %1$s WHERE ended_at <= $2 - $4 AND state = 'dead' ORDER BY ended_at LIMIT 1)
+			FROM (SELECT min(since) FILTER (WHERE now_is = 'ready') AS oldest, bool_or(now_is = 'leased') AS works
+				FROM (SELECT coalesce(lease_until, run_at) AS since, %2$s AS now_is FROM %1$s
+					WHERE due IS NOT NULL AND state IN ('later', 'leased') ORDER BY due LIMIT $1) AS w) AS d
+		$sql$, queue._table(cfg.name), queue._state_at('$2', '$3', cfg.on_expire)) INTO oldest, works, overdue
+			USING 10000, moment, queue._signed_attempts(cfg), least(cfg.retain_dead, forever), waits;
+	END IF;
+	IF keeps THEN
+		EXECUTE format('SELECT ended_at + $2 FROM %s WHERE ended_at <= $1 - $2 ORDER BY ended_at LIMIT 1', queue._archive(cfg.name))
+			INTO beyond USING moment, least(queue._kept(cfg.retain_done), forever);
+		overdue := greatest(overdue, moment - beyond);
 	END IF;
 	value := concat_ws(', ',
-		CASE WHEN g.oldest_ms IS NULL THEN 'nothing is ready'
-			ELSE 'the oldest is ready for ' || queue._roughly(make_interval(secs => g.oldest_ms / 1000.0)) END,
+		CASE WHEN oldest IS NULL THEN 'nothing is ready' ELSE 'the oldest is ready for ' || queue._roughly(oldest) END,
 		CASE WHEN cfg.paused THEN 'paused' END,
-		kept.gone || ' dead rows beside ' || kept.live,
-		pg_size_pretty(pg_total_relation_size(jobs) + coalesce(pg_total_relation_size(archive), 0)),
-		CASE WHEN kept.vacuumed IS NULL THEN 'never vacuumed'
-			ELSE 'vacuumed ' || queue._roughly(moment - kept.vacuumed) || ' ago' END,
+		gone || ' dead rows beside ' || live,
+		pg_size_pretty(queue._bytes(jobs, bare) + queue._bytes(archive, bare_archive)),
+		CASE WHEN vacuumed IS NULL THEN 'never vacuumed'
+			ELSE 'vacuumed ' || queue._roughly(moment - vacuumed) || ' ago' END,
 		'maintenance is behind by ' || queue._roughly(overdue));
 	hint := CASE
-		WHEN g.oldest_ms > 60000 AND g.leased = 0 AND NOT cfg.paused
+		WHEN oldest > interval '1 min' AND works IS NOT TRUE AND NOT cfg.paused
 			THEN format('Nobody works on its jobs. QUEUE WORKERS %I', cfg.name)
-		WHEN kept.gone > 10000 AND kept.gone > 5 * kept.live
+		WHEN gone > 10000 AND gone > 5 * live
 			THEN 'Dead rows make every take slower: a snapshot holds them back, as shown here, or autovacuum does not keep up.'
 		WHEN overdue > interval '10 min'
-			THEN 'What is to be deleted by now is still there: no proxy attends it (queue = 1 in its configuration), or its owner has no login there.' END;
+			THEN 'What is to be deleted by now is still there: no proxy attends it (queue = 1 in its configuration), or its owner has no login.' END;
 	ok := hint IS NULL;
 END
 $$;
@@ -202,16 +216,31 @@ AS $$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
 	late CONSTANT interval := interval '1 min';
-	cfg queue.queues;
+	look record;
+	h record;
 BEGIN
 	IF q IS NOT NULL AND NOT queue._is_stream(q) THEN
 		PERFORM queue._find(q);
 	END IF;
-	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
-			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
+	FOR look IN SELECT * FROM queue._looked_at(q) LOOP
+		about := 'queue';
+		name := (look.cfg).name;
+		IF look.may_read AND look.whole AND pg_relation_size(look.jobs) = 0 AND pg_relation_size(look.archive) = 0 THEN
+			h := queue._health_of(look.cfg, look.jobs, look.archive, look.bare, look.bare_archive, true);
+			ok := h.ok;
+			value := h.value;
+			hint := h.hint;
+			RETURN NEXT;
+			CONTINUE;
+		END IF;
 		BEGIN	-- of all queues: see _visited
-			CONTINUE WHEN q IS NULL AND NOT queue._is_empty(cfg) AND NOT queue._still(cfg.name);
-			RETURN QUERY SELECT 'queue', cfg.name, h.ok, h.value, h.hint FROM queue._health_of(cfg) AS h;
+			CONTINUE WHEN q IS NULL AND NOT queue._still((look.cfg).name);
+			h := queue._health_of(look.cfg, to_regclass(queue._table((look.cfg).name)), to_regclass(queue._archive((look.cfg).name)),
+				look.bare, look.bare_archive, false);
+			ok := h.ok;
+			value := h.value;
+			hint := h.hint;
+			RETURN NEXT;
 			PERFORM queue._visited() WHERE q IS NULL;
 		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
 			NULL;

@@ -201,10 +201,60 @@ CREATE OR REPLACE FUNCTION queue._is_empty(cfg queue.queues) RETURNS bool
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	jobs CONSTANT regclass := to_regclass(queue._table(cfg.name));
 BEGIN
-	RETURN has_table_privilege(to_regclass(queue._table(cfg.name)), 'SELECT')
+	RETURN has_table_privilege(jobs, 'SELECT') AND pg_relation_size(jobs) = 0
 		AND (SELECT count(*) FILTER (WHERE r.relkind = 'r' AND NOT r.relhassubclass AND pg_relation_size(r.oid) = 0) = 2
-		FROM pg_class AS r WHERE r.oid IN (to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name))));
+		FROM pg_class AS r WHERE r.oid IN (jobs, to_regclass(queue._archive(cfg.name))));
+END
+$$;
+
+-- The queues for who looks at them all, or at one: their tables, as they were when the look began, and what the role may.
+-- whole: both are tables whose pages are all there is. plain_archive: _ordinary().
+--
+-- bare, bare_archive: what such a table has on disk, indexes and TOAST with it, if it has no page; NULL: that is to be asked.
+-- To open them all is most of what STATS of an empty queue costs, and a session keeps each. Each B-tree had one page, its
+-- first, when that was counted last; with a row it gets a second one, a row needs a page of the table, and the vacuum that cuts
+-- off the last of these counts those of the indexes. (A crash empties an unlogged table, and counts nothing.)
+CREATE OR REPLACE FUNCTION queue._looked_at(q text)
+RETURNS TABLE (cfg queue.queues, jobs regclass, archive regclass, may_read bool, may_archive bool, whole bool, plain_archive bool,
+	bare int8, bare_archive int8)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+	block CONSTANT int8 := current_setting('block_size');
+BEGIN
+	RETURN QUERY SELECT c, t.oid::regclass, a.oid::regclass, coalesce(has_table_privilege(t.oid, 'SELECT'), false),
+			coalesce(has_table_privilege(a.oid, 'SELECT'), false),
+			t.relkind = 'r' AND NOT t.relhassubclass AND a.relkind = 'r' AND NOT a.relhassubclass,
+			a.relkind = 'r' AND NOT a.relhasrules AND NOT a.relrowsecurity AND NOT a.relhassubclass AND a.relowner = o.relowner,
+			CASE WHEN t.relkind = 'r' AND t.relpersistence = 'p' THEN (SELECT count(*) * block FROM pg_index AS i, pg_class AS x
+				WHERE i.indrelid IN (t.oid, t.reltoastrelid) AND x.oid = i.indexrelid
+				HAVING bool_and(x.relpages = 1 AND x.relkind = 'i' AND x.relam = 403)) END,
+			CASE WHEN a.relkind = 'r' AND a.relpersistence = 'p' THEN (SELECT count(*) * block FROM pg_index AS i, pg_class AS x
+				WHERE i.indrelid IN (a.oid, a.reltoastrelid) AND x.oid = i.indexrelid
+				HAVING bool_and(x.relpages = 1 AND x.relkind = 'i' AND x.relam = 403)) END
+		FROM queue.queues AS c CROSS JOIN (SELECT r.relowner FROM pg_class AS r WHERE r.oid = 'queue.queues'::regclass) AS o
+			LEFT JOIN pg_class AS t ON t.oid = to_regclass(queue._table(c.name))
+			LEFT JOIN pg_class AS a ON a.oid = to_regclass(queue._archive(c.name))
+		WHERE c.name = q OR q IS NULL AND has_table_privilege(t.oid, 'SELECT')
+		ORDER BY c.name;
+END
+$$;
+
+-- Of a table, as above.
+CREATE OR REPLACE FUNCTION queue._bytes(rel regclass, bare int8) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN bare IS NOT NULL AND pg_relation_size(rel) = 0 THEN bare ELSE coalesce(pg_total_relation_size(rel), 0) END;
 END
 $$;
 
@@ -212,6 +262,8 @@ $$;
 -- what the archive holds, if the role may read it. new, retry: what is ready and was never taken, and the rest of it.
 -- total: all that are there, with the dead ones. bytes: on disk, with the archive. Without a name: the queues that the role
 -- may read, and then the streams.
+--
+-- Of thousands of queues most are empty. One without pages is not looked into; of one without a row, the figures are known.
 CREATE OR REPLACE FUNCTION queue.stats(q text DEFAULT NULL)
 RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8,
 	oldest_ready timestamptz, next_due timestamptz, blocked int8, done int8, number int4, new int8, retry int8,
@@ -219,9 +271,14 @@ RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8,
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
+#variable_conflict use_column
 DECLARE
+	look record;
 	cfg queue.queues;
-	none bool;	-- neither a job nor one that has ended: of thousands of queues most, and to count is dearer
+	none bool;
+	kept text;
+	size int8;
+	n int8;
 BEGIN
 	IF queue._is_stream(q) THEN
 		RETURN QUERY SELECT * FROM queue._stats_of_streams(q);
@@ -229,55 +286,59 @@ BEGIN
 	ELSIF q IS NOT NULL THEN
 		PERFORM queue._find(q);
 	END IF;
-	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
-			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
-		none := queue._is_empty(cfg);
-		IF q IS NULL AND NOT none THEN
-			BEGIN	-- see _visited
-				CONTINUE WHEN NOT queue._still(cfg.name);
-				-- what an archive that is no plain table has is told by its count alone
-				EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s) AND NOT %s', queue._table(cfg.name),
-						CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT') IS NOT TRUE THEN 'false'
-							WHEN queue._ordinary(to_regclass(queue._archive(cfg.name)))
-								THEN format('EXISTS (SELECT FROM %s)', queue._archive(cfg.name))
-							ELSE 'true' END)
-					INTO none;
-				PERFORM queue._visited();
-			EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
-				NULL;
-			END;
-		END IF;
-		IF none THEN
+	FOR look IN SELECT * FROM queue._looked_at(q) LOOP
+		cfg := look.cfg;
+		IF look.may_read AND look.whole AND pg_relation_size(look.jobs) = 0 AND pg_relation_size(look.archive) = 0 THEN
 			RETURN QUERY SELECT cfg.name, 0::int8, 0::int8, 0::int8, 0::int8, NULL::timestamptz, NULL::timestamptz, 0::int8,
-				CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT') THEN 0::int8 END,
-				cfg.number, 0::int8, 0::int8, 0::int8, NULL::timestamptz, pg_total_relation_size(to_regclass(queue._table(cfg.name)))
-					+ coalesce(pg_total_relation_size(to_regclass(queue._archive(cfg.name))), 0),
-				'queue', NULL::timestamptz, NULL::int4, NULL::float8;
+				CASE WHEN look.may_archive THEN 0::int8 END, cfg.number, 0::int8, 0::int8, 0::int8, NULL::timestamptz,
+				queue._bytes(look.jobs, look.bare) + queue._bytes(look.archive, look.bare_archive), 'queue', NULL::timestamptz, NULL::int4, NULL::float8;
 			CONTINUE;
 		END IF;
 		BEGIN	-- of all queues: see _visited
 			CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
-			RETURN QUERY EXECUTE format($sql$
-				SELECT $1, count(*) FILTER (WHERE now_is = 'ready'),
-					count(*) FILTER (WHERE now_is = 'later'),
-					count(*) FILTER (WHERE now_is = 'leased'),
-					count(*) FILTER (WHERE now_is = 'dead'),
-					min(CASE WHEN lease_until IS NULL THEN least(greatest(run_at, pushed_at), $2) ELSE lease_until END)
-						FILTER (WHERE now_is = 'ready'),
-					nullif(min(coalesce(lease_until, run_at)) FILTER (WHERE now_is IN ('later', 'leased')), 'infinity'),
-					count(*) FILTER (WHERE now_is = 'blocked'),
-					%s, $4,
-					count(*) FILTER (WHERE now_is = 'ready' AND state <> 'leased' AND attempt + coalesce(spent, 0) = 0),
-					count(*) FILTER (WHERE now_is = 'ready' AND (state = 'leased' OR attempt + coalesce(spent, 0) > 0)),
-					count(now_is), max(pushed_at) FILTER (WHERE now_is IS NOT NULL),
-					pg_total_relation_size($5) + coalesce(pg_total_relation_size($6), 0), 'queue', min(pushed_at) FILTER (WHERE now_is IS NOT NULL),
-					NULL::int4, NULL::float8
-				FROM %s AS j
-			$sql$, CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT')
-					THEN format('(SELECT count(*) FROM %s)', queue._archive(cfg.name)) ELSE 'NULL::int8' END,
-				queue._jobs_now(cfg))
-				USING cfg.name, clock_timestamp(), queue._signed_attempts(cfg), cfg.number,
-					to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name));
+			look.jobs := to_regclass(queue._table(cfg.name));
+			look.archive := to_regclass(queue._archive(cfg.name));
+			size := queue._bytes(look.jobs, look.bare) + queue._bytes(look.archive, look.bare_archive);
+			-- what an archive that is no plain table has is told by its count alone
+			kept := CASE WHEN has_table_privilege(look.archive, 'SELECT') IS NOT TRUE THEN 'NULL::int8'
+				WHEN look.plain_archive AND pg_relation_size(look.archive) = 0 THEN '0::int8'
+				ELSE format('(SELECT count(*) FROM %s)', queue._archive(cfg.name)) END;
+			none := false;
+			IF q IS NULL AND pg_stat_get_live_tuples(look.jobs) = 0 THEN
+				EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s)', queue._table(cfg.name)) INTO none;
+			END IF;
+			IF none THEN
+				n := CASE kept WHEN '0::int8' THEN 0 END;
+				IF left(kept, 1) = '(' THEN
+					EXECUTE 'SELECT ' || kept INTO n;
+				END IF;
+				RETURN QUERY SELECT cfg.name, 0::int8, 0::int8, 0::int8, 0::int8, NULL::timestamptz, NULL::timestamptz, 0::int8,
+					n, cfg.number, 0::int8, 0::int8, 0::int8, NULL::timestamptz, size, 'queue', NULL::timestamptz, NULL::int4,
+					NULL::float8;
+			ELSE
+				-- by groups: the state of each job is told once, and not for each figure
+				RETURN QUERY EXECUTE format($sql$
+					SELECT $1, coalesce(sum(jobs) FILTER (WHERE now_is = 'ready'), 0)::int8,
+						coalesce(sum(jobs) FILTER (WHERE now_is = 'later'), 0)::int8,
+						coalesce(sum(jobs) FILTER (WHERE now_is = 'leased'), 0)::int8,
+						coalesce(sum(jobs) FILTER (WHERE now_is = 'dead'), 0)::int8,
+						min(since) FILTER (WHERE now_is = 'ready'),
+						nullif(min(due) FILTER (WHERE now_is IN ('later', 'leased')), 'infinity'),
+						coalesce(sum(jobs) FILTER (WHERE now_is = 'blocked'), 0)::int8,
+						%s, $4,
+						coalesce(sum(fresh) FILTER (WHERE now_is = 'ready'), 0)::int8,
+						coalesce(sum(jobs - fresh) FILTER (WHERE now_is = 'ready'), 0)::int8,
+						coalesce(sum(jobs) FILTER (WHERE now_is IS NOT NULL), 0)::int8, max(newest) FILTER (WHERE now_is IS NOT NULL),
+						$5, 'queue', min(oldest) FILTER (WHERE now_is IS NOT NULL), NULL::int4, NULL::float8
+					FROM (SELECT now_is, count(*) AS jobs,
+							min(CASE WHEN lease_until IS NULL THEN least(greatest(run_at, pushed_at), $2) ELSE lease_until END) AS since,
+							min(coalesce(lease_until, run_at)) AS due,
+							count(*) FILTER (WHERE state <> 'leased' AND attempt + coalesce(spent, 0) = 0) AS fresh,
+							max(pushed_at) AS newest, min(pushed_at) AS oldest
+						FROM %s AS j GROUP BY now_is) AS s
+				$sql$, kept, queue._jobs_now(cfg))
+					USING cfg.name, clock_timestamp(), queue._signed_attempts(cfg), cfg.number, size;
+			END IF;
 			PERFORM queue._visited() WHERE q IS NULL;
 		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
 			NULL;

@@ -347,6 +347,63 @@ def test_bytes(db):
     assert db.value("SELECT bytes FROM queue.stats('s')") > full
 
 
+SIZES = {
+    "never": "SELECT",
+    "rolled back": "BEGIN; INSERT INTO queue.q_s (payload) SELECT to_jsonb(n) FROM generate_series(1, 2000) AS n; ROLLBACK",
+    "cut off": "INSERT INTO queue.q_s (payload) SELECT to_jsonb(n) FROM generate_series(1, 2000) AS n; DELETE FROM queue.q_s; "
+               "VACUUM (TRUNCATE) queue.q_s",
+    "cut off without its TOAST": "INSERT INTO queue.q_s (payload) SELECT to_jsonb(string_agg(md5(n::text), '')) FROM generate_series(1, 9000) AS n; "
+                                 "DELETE FROM queue.q_s; VACUUM (TRUNCATE, PROCESS_TOAST false) queue.q_s",
+    "truncated": "INSERT INTO queue.q_s (payload) SELECT to_jsonb(n) FROM generate_series(1, 2000) AS n; TRUNCATE queue.q_s",
+    "vacuumed": "VACUUM queue.q_s; ANALYZE queue.q_s; VACUUM FULL queue.q_s",
+    "kept": "SELECT queue.alter('s', '{retain_done}', '{1 h}'); SELECT queue.push('s', '1'); SELECT queue.pop('s')",
+    "unlogged": "SELECT queue.alter('s', '{unlogged}', '{true}')",
+    "another index": "CREATE INDEX ON queue.q_s USING gin (payload); CREATE INDEX ON queue.a_s (payload)",
+    "limits": "SELECT queue.alter('s', '{max_running,batches}', '{3,true}')",
+    "nobody has counted": "UPDATE pg_class SET relpages = 0 WHERE oid = 'queue.n1_pkey'::regclass",
+}
+
+
+@pytest.mark.parametrize("what", SIZES)
+def test_bytes_are_those_on_disk(db, what):
+    """Also where the files are not looked at, as nothing was ever in them."""
+    db.create("s")
+    root = db.connect("postgres")
+    for statement in SIZES[what].split("; "):
+        (root if "pg_class" in statement or "VACUUM" in statement else db).rows(statement)
+    size = db.value("SELECT pg_total_relation_size('queue.q_s') + pg_total_relation_size('queue.a_s')")
+    assert db.value("SELECT bytes FROM queue.stats('s')") == size
+    assert db.value("SELECT bytes FROM queue.stats()") == size
+    assert db.value("SELECT pg_size_pretty(%s::int8)", size) in db.value("SELECT value FROM queue.health() WHERE about = 'queue'")
+
+
+def test_looking_changes_nothing(db):
+    """So it may be done where nothing may be changed."""
+    for name in ("used", "empty"):
+        db.create(name)
+    db.push("used", "1")
+    db.rows("BEGIN TRANSACTION READ ONLY")
+    assert db.column("SELECT queue FROM queue.stats()") == ["empty", "used"]
+    assert db.column("SELECT name FROM queue.health() WHERE about = 'queue'") == ["empty", "used"]
+    assert db.column("SELECT queue FROM queue._gauges(10)") == ["used", "empty"]
+    db.rows("COMMIT")
+
+
+@pytest.mark.parametrize("seen", ["SELECT queue FROM queue.stats()", "SELECT name FROM queue.health() WHERE about = 'queue'"])
+def test_one_that_is_dropped_during_a_look(db, seen):
+    """It is passed over, whichever way it is seen first."""
+    for name in ("a", "b", "c"):
+        db.create(name)
+        db.push(name, "1")
+    other, looks = db.connect(), db.connect()
+    other.rows("BEGIN")
+    other.rows("SELECT queue.drop('b')")
+    looking = looks.beside(looks.column, seen)
+    db.until_blocked(looks)
+    other.rows("COMMIT")
+    assert looking.result() == ["a", "c"]
+
+
 def test_looking_is_not_compiled(db):
     """Plans that may neither scan nor sort cost so much, where there is no index, that jit compiled each PEEK: 0.3 s."""
     db.create("q")
