@@ -7,7 +7,7 @@
 --
 -- A look is at some thousand events; the next one goes on behind them, in another transaction.
 --
--- One lane is looked at. If what is there has to wait (MIN, LAG) the proxy asks at once about the next one.
+-- One lane is looked at. If what is there has to wait (MIN, LAG), or is somebody's, the proxy asks at once about the next one.
 --
 -- said: stream, subscription, LIMIT, MIN, WITHIN, LEASE, AS, the proxy, the seed of the token, LAG, how many lanes have to wait.
 
@@ -32,6 +32,7 @@ DECLARE
 	numbers int4[] := ARRAY[u.number];
 	one int4;
 	past int4 := coalesce(said[11]::int4, 0);
+	leased timestamptz;
 BEGIN
 	PERFORM set_config('qbouncer.looked', '', true);
 	IF s.payload <> kind THEN
@@ -49,16 +50,25 @@ BEGIN
 	FOREACH one IN ARRAY coalesce(numbers, '{}') LOOP
 		SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = one;
 		SELECT * INTO p FROM queue.positions AS t WHERE t.sub = one ORDER BY t.seq DESC LIMIT 1;
-		IF u.number IS NULL OR p.sub IS NULL OR u.lost_at IS NOT NULL
-				OR EXISTS (SELECT FROM queue.deliveries AS d WHERE d.sub = one AND d.id = p.delivery)
-				OR EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = one AND NOT r.dead AND r.delivery IS NULL
-					AND r.due_at <= clock_timestamp()) THEN
+		IF u.number IS NULL OR p.sub IS NULL OR u.lost_at IS NOT NULL THEN
 			RETURN;
 		END IF;
-		CONTINUE WHEN u.waits OR p.s2 IS NULL AND p.s1::text = u.ends::text;
+		l := NULL;
 		l.sub := one;
 		l.seq := p.seq;
 		l.ends := u.ends;
+		SELECT d.lease_until INTO leased FROM queue.deliveries AS d WHERE d.sub = one AND d.id = p.delivery;
+		CONTINUE WHEN u.lanes > 1 AND leased > clock_timestamp();	-- it was taken just now
+		IF leased IS NOT NULL OR EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = one AND NOT r.dead AND r.delivery IS NULL
+				AND r.due_at <= clock_timestamp()) THEN
+			IF past > 0 THEN
+				past := past - 1;
+				CONTINUE;
+			END IF;
+			PERFORM set_config('qbouncer.looked', l::text, true);
+			RETURN;
+		END IF;
+		CONTINUE WHEN u.waits OR p.s2 IS NULL AND p.s1::text = u.ends::text;
 		l.stream := s.number;
 		l.lo := pg_snapshot_xmax(p.s1);
 		l.since := u.from_time;

@@ -219,6 +219,7 @@ DECLARE
 	again bool := false;	-- the same events
 	ready int4;	-- so many need not wait for others
 	own_ms int8;
+	later_ms int8;	-- somebody has it: the others are asked for at once, if it is the one that WHERE has looked at
 	lo xid8;
 	late xid8[];
 	cut record;
@@ -286,6 +287,8 @@ BEGIN
 			finished := numbers IS NULL;
 			IF l.sub = ANY (numbers) THEN	-- WHERE: that which was looked at comes first
 				numbers := l.sub || array_remove(numbers, l.sub);
+			ELSIF l.sub IS NOT NULL THEN	-- ... it is somebody's since, and the others were not looked at
+				nothing.due_ms := -1;
 			END IF;
 		END IF;
 		<<each>>
@@ -319,16 +322,21 @@ BEGIN
 						HINT = format('QUEUE SEEK %I ON %I TO ...;', sub, q);
 				ELSIF d.lease_until > clock_timestamp() THEN
 					nothing."out" := CASE WHEN NOT several THEN d.sub || '-d' || d.id END;
-					nothing.due_ms := least(nothing.due_ms, queue._ms_until(d.lease_until));
+					nothing.due_ms := least(nothing.due_ms, CASE WHEN several AND l.sub = one THEN -1 ELSE queue._ms_until(d.lease_until) END);
 					CONTINUE each;
 				END IF;
 				look := NULL;
 				sifted := NULL;
 				own_ms := NULL;
+				later_ms := CASE WHEN l.sub = one AND (l.w IS NULL OR l.rest OR l.early OR l.floor < 9223372036854775807)
+					THEN queue._next_lane(u, 100) ELSE 100 END;
 				IF d.id IS NULL AND (place.due > clock_timestamp() OR place.due IS NULL OR barred) THEN
 					own_ms := CASE WHEN barred THEN 100 WHEN isfinite(place.due) THEN queue._ms_until(place.due) END;
 					nothing.due_ms := least(nothing.due_ms, own_ms);
-					IF fits IS NOT NULL THEN
+					IF l.sub = one AND l.w IS NULL THEN	-- what comes again of it was seen
+						nothing.due_ms := least(nothing.due_ms, CASE WHEN barred THEN later_ms ELSE -1 END);
+						CONTINUE each;
+					ELSIF fits IS NOT NULL THEN
 						sifted := queue._is_sifted(s, u, p, fits, l, least_events, within, lag, own_ms);
 						IF NOT sifted.acts THEN
 							finished := finished OR sifted.due_ms IS NOT DISTINCT FROM 0;
@@ -371,7 +379,7 @@ BEGIN
 					d := queue._hold_over(p, u.ends);
 					IF d.id IS NULL THEN
 						nothing."out" := CASE WHEN NOT several THEN p.sub || '-d' || p.delivery END;
-						nothing.due_ms := least(nothing.due_ms, 100);
+						nothing.due_ms := least(nothing.due_ms, later_ms);
 						CONTINUE each;
 					END IF;
 					IF d.s2 IS NULL OR d.attempt >= u.max_attempts OR u.retry = 'none' AND d.attempt > 0 THEN
@@ -403,14 +411,17 @@ BEGIN
 						barred := true;
 					END;
 					CONTINUE WHEN u.number IS NOT NULL;
-					nothing.due_ms := least(nothing.due_ms, 100);
+					nothing.due_ms := least(nothing.due_ms, later_ms);
 					CONTINUE each;
 				END IF;
 				IF several AND held IS DISTINCT FROM one THEN
 					u := queue._hold_lane(p, u.ends);
 					IF u.number IS NULL THEN
-						held := coalesce(held, CASE WHEN queue._has_moved(p) THEN 0 END);
-						nothing.due_ms := least(nothing.due_ms, CASE WHEN fits IS NULL THEN 100 ELSE queue._next_lane(place.u, 100) END);
+						IF queue._has_moved(p) THEN
+							held := coalesce(held, 0);
+							later_ms := CASE WHEN l.sub = one THEN -1 ELSE later_ms END;
+						END IF;
+						nothing.due_ms := least(nothing.due_ms, later_ms);
 						CONTINUE each;
 					END IF;
 				END IF;

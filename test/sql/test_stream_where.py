@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from test_stream_beside import groups
+
 ASKED = """
 	WITH fits AS MATERIALIZED (SELECT peek.id FROM (SELECT l.* FROM queue._look_for(%(said)s::text[], 'jsonb') AS s,
 			LATERAL queue._look_at_jsonb(s.n, s.most) AS l) AS peek WHERE ({0}) IS TRUE LIMIT ((%(said)s::text[])[3])::int8)
@@ -176,6 +178,64 @@ def test_a_lane_that_waits(db, how):
     rows, due, asked = take(db, "true", **more)
     assert rows == [] and 3500000 < due <= 3600000 and asked == 3
     assert drain(db, "true") == [4, 5]
+
+
+def test_taken_between_look_and_take(db):
+    """Which lane was looked at is somebody's: what another one has need not wait for the end of that delivery."""
+    make(db, 2)
+    for i, group in enumerate(groups(db, 2)):
+        put(db, i, group=group)
+    other = db.connect()
+    said = ["s", "a", "100", None, None, None, "w", None, None, None]
+    other.rows("BEGIN")
+    other.rows("SELECT * FROM queue._look_for(%s, 'jsonb')", said)
+    assert other.rows("SELECT payload::text FROM queue._look_at_jsonb(1, 100)") == [("0",)]
+    assert [r[2] for r in take(db, "true")[0]] == [0]
+    assert other.rows("SELECT id, due_ms FROM queue._take_where_for_jsonb(%s, '{1}')", said) == [(None, -1)]
+    other.rows("COMMIT")
+    assert [r[2] for r in take(other, "true")[0]] == [1]
+
+
+@pytest.mark.parametrize("why", ["over", "failed", "purged"])
+def test_what_comes_again_is_somebodys(db, why):
+    """Of one lane, who reads it slowly, or has not committed: it holds up no other one."""
+    make(db, 2)
+    a, b = groups(db, 2)
+    put(db, 1, group=a)
+    rows, _, _ = take(db, "true")
+    assert take(db, "true")[0] == []    # the other lane is past it
+    if why == "over":
+        db.rows("UPDATE queue.deliveries SET lease_until = clock_timestamp()")
+    else:
+        db.rows("SELECT queue.fail(%s, 'bad', '0', events => %s::int8[])", rows[0][1], [rows[0][0]])
+    slow = db.connect()
+    slow.rows("BEGIN")
+    if why == "purged":
+        slow.rows("SELECT queue.purge_for('s', 'a')")
+    else:
+        assert [r[2] for r in take(slow, "true")[0]] == [1]
+    for i in range(2, 5):
+        put(db, i, group=b)
+        assert drain(db, "true") == [i]
+    rows, due, asked = take(db, "true")
+    assert (rows, due) == ([], 100) and asked <= 3
+    slow.rows("ROLLBACK")
+    assert drain(db, "true") == [1]
+
+
+def test_a_lane_without_events_is_somebodys(db):
+    """Its position would move, as that saves work: this is not tried again and again."""
+    slow, holds = db.connect(), db.connect("postgres")
+    slow.rows("BEGIN")
+    slow.rows("SELECT pg_current_xact_id()")
+    make(db, 2)
+    slow.rows("COMMIT")
+    holds.rows("BEGIN")
+    holds.rows("SELECT FROM queue.subscriptions FOR NO KEY UPDATE")
+    rows, due, asked = take(db, "true")
+    assert (rows, due, asked) == ([], 100, 1)
+    holds.rows("COMMIT")
+    assert take(db, "true")[0] == []
 
 
 def test_events_are_gone(db):
