@@ -27,6 +27,7 @@ struct asleep {
 /* Around each take and each wait, whoever it is for. The first one wakes the proxy, before it looks. */
 void taking_begins(struct qdb *db);
 void taking_ended(struct qdb *db);
+bool asleep_is_said(const struct qdb *db); /* the others can see that we sleep */
 void asleep_start(void);
 
 #endif

@@ -141,11 +141,14 @@ class Database(Session):
         self.sessions.append(session)
         return session
 
-    def until_blocked(self, session):
-        """Returns when the session waits for a lock that another one holds."""
+    def until_blocked(self, session, call=None):
+        """Returns when the session waits for a lock that another one holds; or when the call that does not wait for
+        long has ended."""
         watch = self.connect("postgres")
         end = time.monotonic() + 60
         while not watch.value("SELECT cardinality(pg_blocking_pids(%s))", session.pid):
+            if call and not call.is_alive():
+                return
             assert watch.value("SELECT state FROM pg_stat_activity WHERE pid = %s",
                                session.pid) in ("active", "idle", "idle in transaction")
             assert time.monotonic() < end, "it does not wait for anybody"

@@ -101,11 +101,13 @@ def test_min_pool_size(qbouncer, db):
 def test_default_pool_size(qbouncer, db, direct):
     proxy = qbouncer(default_pool_size=4)
     clients = [proxy.wire(db) for _ in range(12)]
+    direct.execute("SELECT pg_advisory_lock(7)")
     for c in clients:
-        c.query("SELECT pg_sleep(0.2)")
-    proxy.wait_pool(db, cl_waiting=8)
+        c.query("SELECT pg_advisory_xact_lock_shared(7)")
+    proxy.wait_pool(db, sv_active=4, cl_waiting=8)
     sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND usename = 'app'"
     assert direct.execute(sql, (db,)).fetchone() == (4,)
+    direct.execute("SELECT pg_advisory_unlock(7)")
     for c in clients:
         assert types(c.until("Z")) == "TDCZ"
         c.terminate()
@@ -122,15 +124,22 @@ def test_pool_size_of_the_database(qbouncer, cluster, db):
         b.until("Z")
 
 
-def test_servers_log_in_at_the_same_time(qbouncer, db):
+def test_servers_log_in_at_the_same_time(qbouncer, db, direct):
     """Ten clients at once need ten servers: they are opened together, not one by one."""
     proxy = qbouncer(default_pool_size=10)
     clients = [proxy.wire(db) for _ in range(10)]
-    for c in clients:
-        c.query("SELECT pg_sleep(0.5)")
+    clients[0].simple("BEGIN; SELECT 1")
+    direct.execute("SELECT pg_advisory_lock(7)")
+    with direct.transaction():
+        direct.execute("LOCK TABLE pg_db_role_setting")     # nobody's login ends
+        for c in clients[1:]:
+            c.query("SELECT pg_advisory_xact_lock_shared(7)")
+        wait_for(lambda: proxy.pool(db)["sv_login"] >= 5, "servers for half of those who wait")
     proxy.wait_pool(db, sv_active=10, cl_waiting=0)
+    direct.execute("SELECT pg_advisory_unlock(7)")
+    for c in clients[1:]:
+        assert types(c.until("Z")) == "TDCZ"
     for c in clients:
-        c.until("Z")
         c.terminate()
 
 

@@ -368,6 +368,14 @@ def test_nobody_can_sleep_whose_lock_is_taken(pair, cluster, listener):
             pair.rounds(pid)
         assert {o for o, _ in pair.shown(pair.first)} == {"awake"}
         assert pair.shown(pair.other)[0][1] == "0"
+        pids = pair.system_pids()[0]
+        for pid in pids:
+            freeze(pair, pid)
+        try:        # it tries, and does not know yet
+            assert {pair.shown(pair.other)[0][1] for _ in range(50)} == {"0"}
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
         listener.heard()
         tag(pair.pusher, "QUEUE PUSH mail '2'")
         wait_for(lambda: "mail" in payloads(listener), "the news")
