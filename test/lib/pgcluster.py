@@ -96,6 +96,7 @@ class Cluster:
         self.port = None
         self.dir = None
         self.running = False
+        self._manager = None
         self._names = itertools.count(1)
 
     # -- life ------------------------------------------------------------------------------
@@ -115,6 +116,9 @@ class Cluster:
 
     def stop(self, mode="fast"):
         """Ends the server; the data stays, start() brings it back on the same port."""
+        if self._manager:
+            self._manager.close()
+            self._manager = None
         if self.running:
             self._run("pg_ctl", "-D", self.data, "-m", mode, "-w", "stop", check=False)
             self.running = False
@@ -194,9 +198,12 @@ class Cluster:
         self._manage('DROP DATABASE IF EXISTS "%s" WITH (FORCE)' % name)
 
     def _manage(self, sql):
-        """Each test does it twice: without a program that is started for it."""
-        with psycopg.connect(self.dsn(), autocommit=True) as conn:
-            conn.execute(sql)
+        """Each test does it twice: without a program or a server process that is started for it."""
+        try:
+            self._manager.execute("")
+        except (AttributeError, psycopg.OperationalError):  # the first time, or it has ended with the server
+            self._manager = psycopg.connect(self.dsn(), autocommit=True)
+        self._manager.execute(sql)
 
     def psql(self, sql, dbname="postgres", user=SUPERUSER):
         """Runs one SQL string, or a script that is too long for an argument, by psql and gives its unaligned output."""

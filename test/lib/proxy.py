@@ -9,6 +9,7 @@ import contextlib
 import os
 import pwd
 import re
+import select
 import shutil
 import signal
 import socket
@@ -62,6 +63,16 @@ def runnable(program):
         yield copy
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def ended(process, timeout):
+    """Waits for its end, and is woken by it: subprocess looks every 50 ms."""
+    fd = os.pidfd_open(process.pid)
+    try:
+        select.select([fd], [], [], timeout)
+    finally:
+        os.close(fd)
+    process.wait(0)
 
 
 def running(direct, n=1):
@@ -177,11 +188,11 @@ class Proxy:
         if process.poll() is None:
             process.send_signal(signo)
             try:
-                process.wait(timeout / 2)
+                ended(process, timeout / 2)
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGQUIT)
                 try:
-                    process.wait(timeout / 2)
+                    ended(process, timeout / 2)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
