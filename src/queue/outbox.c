@@ -39,6 +39,17 @@ bool outbox_is_empty(const struct outbox *o)
 	return o->queues == NULL && !o->any;
 }
 
+void outbox_take(struct outbox *o, struct outbox *from, unsigned most)
+{
+	struct outbox_entry *e, *tmp;
+
+	HASH_ITER (hh, from->queues, e, tmp)
+		outbox_add(o, e->queue, most);
+	o->any |= from->any;
+	o->urgent |= from->urgent;
+	outbox_clear(from);
+}
+
 void outbox_clear(struct outbox *o)
 {
 	struct outbox_entry *e, *tmp;

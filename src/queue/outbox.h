@@ -26,6 +26,7 @@ struct outbox {
 /* Beyond so many, or without memory, it is news of any queue. */
 void outbox_add(struct outbox *o, const char *queue, unsigned most);
 bool outbox_is_empty(const struct outbox *o);
+void outbox_take(struct outbox *o, struct outbox *from, unsigned most); /* all that is in the other one */
 void outbox_clear(struct outbox *o);
 
 #endif

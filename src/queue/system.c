@@ -28,12 +28,15 @@
 #define PEEK_AGAIN    (10 * USEC_MSEC) /* at a message of the login that came in part */
 #define LOOK_SUPER    (60 * USEC_SEC)  /* is that role still a superuser? */
 #define ANSWER_LIMIT  (10 * USEC_SEC)
-#define TELL_MAX      10000 /* queues */
-#define KEEP_MAX      1000  /* the same, while nobody needs to hear it */
+#define TELL_AGAIN    (1 * USEC_SEC) /* it was refused */
+#define TELL_MAX      10000          /* queues */
+#define KEEP_MAX      1000           /* the same, while nobody needs to hear it */
 
 #define COLUMNS_MAX   24 /* of a chore's rows */
 
 enum system_state { SYSTEM_RESTS, SYSTEM_DOWN, SYSTEM_CONNECTING, SYSTEM_LISTENING, SYSTEM_UP };
+
+enum refusal { NOT_REFUSED, REFUSED, REFUSED_UNFIT }; /* UNFIT: for what it says */
 
 /* What is under way. */
 enum query { QUERY_NONE, QUERY_LISTEN, QUERY_NOTIFY, QUERY_CHORE };
@@ -45,10 +48,12 @@ struct system {
 	struct loop_watch *watch;
 	struct loop_tick *tick;
 	struct outbox outbox;
+	struct outbox told; /* by the statement under way */
+	usec_t tell_at;     /* not before */
 	enum system_others others;
 	enum query query;
 	const struct system_chore *chore; /* whose step it is */
-	bool refused;                     /* a statement of the query under way failed */
+	enum refusal refused;             /* a statement of the query under way */
 	bool counts;                      /* our lock does, as they said who looked last */
 	bool named; /* the role is that of the configuration, not of a client */
 	bool super; /* it is a superuser's, and was given up */
@@ -111,7 +116,7 @@ void system_add_chore(const struct system_chore *c)
 static void send_sql(struct system *s, enum query query, const char *sql)
 {
 	s->query = query;
-	s->refused = false;
+	s->refused = NOT_REFUSED;
 	if (PQsendQuery(s->pg, sql) != 1) {
 		disconnect(s, PQerrorMessage(s->pg));
 		return;
@@ -122,6 +127,24 @@ static void send_sql(struct system *s, enum query query, const char *sql)
 		disconnect(s, "out of memory");
 }
 
+static bool has_news(const struct system *s)
+{
+	return !outbox_is_empty(&s->outbox) &&
+	       s->others >= (s->outbox.urgent ? OTHERS_ASLEEP : OTHERS_AWAKE);
+}
+
+/* What may not have been said is said once more. A name that the server does not take would keep all others back. */
+static void not_told(struct system *s)
+{
+	if (outbox_is_empty(&s->told))
+		return;
+	if (s->refused == REFUSED_UNFIT) {
+		outbox_clear(&s->told);
+		s->outbox.any = true;
+	}
+	outbox_take(&s->outbox, &s->told, TELL_MAX);
+}
+
 /* One statement for all that came together meanwhile, or was kept: in rows, as there are more of them than a row can
  * have columns. */
 static void send_notifications(struct system *s)
@@ -130,8 +153,8 @@ static void send_notifications(struct system *s)
 	struct buf sql = BUF_INIT;
 	const char *sep = "";
 
-	if (s->state != SYSTEM_UP || s->query != QUERY_NONE || outbox_is_empty(&s->outbox) ||
-		s->others < (s->outbox.urgent ? OTHERS_ASLEEP : OTHERS_AWAKE))
+	if (s->state != SYSTEM_UP || s->query != QUERY_NONE || !has_news(s) ||
+		loop_now() < s->tell_at)
 		return;
 	buf_puts(&sql, "SELECT pg_catalog.pg_notify('" SYSTEM_CHANNEL
 		       "', q) FROM pg_catalog.unnest(ARRAY[");
@@ -149,9 +172,13 @@ static void send_notifications(struct system *s)
 	if (s->outbox.any)
 		buf_printf(&sql, "%s'" ANY_QUEUE "'", sep);
 	buf_puts(&sql, "]::pg_catalog.text[]) AS q");
-	outbox_clear(&s->outbox);
-	if (!buf_failed(&sql))
+	if (!buf_failed(&sql)) {
+		outbox_take(&s->told, &s->outbox, TELL_MAX);
 		send_sql(s, QUERY_NOTIFY, buf_cstr(&sql));
+	} else {
+		s->tell_at = loop_now() + TELL_AGAIN;
+		loop_tick_at(s->tick, s->tell_at);
+	}
 	buf_free(&sql);
 }
 
@@ -168,7 +195,7 @@ static void begin_listening(struct system *s)
 /* When the session has something to do by itself. */
 static usec_t next_work(const struct system *s)
 {
-	usec_t next = USEC_NEVER;
+	usec_t next = has_news(s) ? s->tell_at : USEC_NEVER;
 
 	for (size_t i = 0; s->state == SYSTEM_UP && i < registered.n_chores; i++) {
 		usec_t at = registered.chores[i]->due(s->db);
@@ -217,16 +244,21 @@ static void query_done(struct system *s)
 
 	s->query = QUERY_NONE;
 	if (query == QUERY_CHORE)
-		s->chore->ended(s->db, s->refused);
+		s->chore->ended(s->db, s->refused != NOT_REFUSED);
+	if (query == QUERY_NOTIFY && s->refused != NOT_REFUSED) {
+		s->tell_at = loop_now() + TELL_AGAIN;
+		not_told(s);
+	}
+	outbox_clear(&s->told);
 	loop_tick_at(s->tick, next_work(s));
 	if (query == QUERY_LISTEN) {
-		if (s->refused)
+		if (s->refused != NOT_REFUSED)
 			disconnect(s, "LISTEN failed");
 		else
 			is_up(s);
 		return;
 	}
-	TELL(statement_ended, s->db, !s->refused);
+	TELL(statement_ended, s->db, s->refused == NOT_REFUSED);
 	if (query == QUERY_NOTIFY)
 		work(s, loop_now());
 	send_notifications(s);
@@ -250,7 +282,10 @@ static void take_result(struct system *s, const PGresult *res)
 	ExecStatusType st = PQresultStatus(res);
 
 	if (st == PGRES_FATAL_ERROR) {
-		s->refused = true;
+		const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+
+		s->refused =
+			state != NULL && strncmp(state, "22", 2) == 0 ? REFUSED_UNFIT : REFUSED;
 		log_warning("%s: system session: %s", s->db->name, PQresultErrorMessage(res));
 		return;
 	}
@@ -679,6 +714,7 @@ static void disconnect(struct system *s, const char *why)
 	PQfinish(s->pg);
 	s->pg = NULL;
 	s->query = QUERY_NONE;
+	not_told(s);
 	TELL(statement_ended, s->db, false);
 	if (query == QUERY_CHORE)
 		s->chore->ended(s->db, true);
@@ -736,6 +772,7 @@ static usec_t on_tick(void *arg, usec_t now)
 		if (s->query != QUERY_NONE && now >= s->since + ANSWER_LIMIT)
 			disconnect(s, "no answer");
 		work(s, now);
+		send_notifications(s);
 		break;
 	}
 	return next_deadline(s);
@@ -746,6 +783,7 @@ static usec_t on_tick(void *arg, usec_t now)
 static void free_one(struct system *s)
 {
 	outbox_clear(&s->outbox);
+	outbox_clear(&s->told);
 	TELL(statement_ended, s->db, false);
 	loop_watch_free(&s->watch);
 	loop_tick_free(&s->tick);

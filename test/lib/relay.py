@@ -126,7 +126,7 @@ class Relay:
                 if self.listener in ready:
                     self._accept()
                 for p in list(self.pairs):
-                    if p in self.pairs and p.near in ready:
+                    if p in self.pairs and not p.silent and p.near in ready:
                         self._request(p)
                     if p in self.pairs and not p.silent and not p.held and p.far in ready:
                         self._answer(p)

@@ -12,6 +12,7 @@ import pytest
 
 from proxy import wait_for
 from queuetest import Listener, parked, tag, take, woken
+from relay import Relay
 
 CLASS = 1902276466
 NUMBERS = 1902276469
@@ -308,6 +309,98 @@ def test_the_session_of_who_keeps_is_cut(pair):
     finally:
         os.kill(pid, signal.SIGCONT)
     assert woken(pair.taker)["payload"] == "1"
+
+
+@pytest.fixture
+def relay(cluster):
+    with Relay(cluster.port) as one:
+        yield one
+
+
+def through(relay):
+    return dict(databases={"*": "host=127.0.0.1 port=%d" % relay.port}, server_tls_sslmode="disable")
+
+
+def session_of(relay, direct, pid):
+    """The connection with that backend."""
+    port = direct.execute("SELECT client_port FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone()[0]
+    return lambda pairs: [p for p in pairs if p.far.getsockname()[1] == port]
+
+
+def test_news_that_are_lost_on_their_way(qbouncer, db, direct, relay):
+    """Of a session that is cut while it tells them: it tells them when it is back."""
+    pair = Pair(qbouncer, db, direct, first=through(relay))
+    pair.taker.query(WAIT)
+    parked(pair.taker)
+    pair.wakes()
+    for n in range(2):
+        relay.arm(b"'qbouncer', q)", "never")
+        tag(pair.pusher, "QUEUE PUSH mail '%d'" % n)
+        assert relay.lost.wait(10)
+        relay.forget_silent()
+        assert woken(pair.taker)["payload"] == str(n)
+        pair.taker.query(WAIT)
+        parked(pair.taker)
+        pair.wakes()
+    pair.close()
+
+
+def test_news_that_are_refused(pair):
+    """They are told once more, and those that come meanwhile with them."""
+    tag(pair.pusher, "QUEUE CREATE more")
+    with pair.other.wire(pair.db) as w:
+        for c, queue in ((pair.taker, "mail"), (w, "more")):
+            c.query("QUEUE TAKE %s WAIT '1h'" % queue)
+            parked(c)
+        pair.wakes()
+        mark = len(pair.first.log_text())
+        pair.direct.execute("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC")
+        try:
+            tag(pair.pusher, "QUEUE PUSH mail '1'")
+            pair.first.wait_log("system session: .*permission denied", mark)
+            tag(pair.pusher, "QUEUE PUSH more '2'")
+        finally:
+            pair.direct.execute("GRANT EXECUTE ON FUNCTION pg_notify(text, text) TO PUBLIC")
+        assert woken(pair.taker)["payload"] == "1"
+        assert woken(w)["payload"] == "2"
+
+
+def test_the_session_of_who_sleeps_falls_silent(qbouncer, db, direct, relay):
+    """Its backend is there, and has both locks: nobody hears that it is awake, until it has another session. The old
+    one silences it no more then.
+    """
+    pair = Pair(qbouncer, db, direct, **through(relay))
+    pair.sleeps()
+    _, (pid,) = pair.system_pids()
+    relay.silence(session_of(relay, direct, pid))
+    pair.taker.query(WAIT)
+    parked(pair.taker)
+    tag(pair.pusher, "QUEUE PUSH mail '1'")
+    assert woken(pair.taker)["payload"] == "1"
+    assert pid in pair.system_pids()[1]
+    for n in range(2, 4):
+        pair.taker.query(WAIT)
+        parked(pair.taker)
+        pair.wakes()
+        tag(pair.pusher, "QUEUE PUSH mail '%d'" % n)
+        assert woken(pair.taker)["payload"] == str(n)
+        pair.sleeps()
+    relay.forget_silent()
+    pair.close()
+
+
+def test_the_session_of_who_keeps_falls_silent(qbouncer, db, direct, relay):
+    """It does not hear that the other one is awake; what it kept is told by its next session."""
+    pair = Pair(qbouncer, db, direct, first=through(relay))
+    pair.sleeps()
+    (pid,), _ = pair.system_pids()
+    relay.silence(session_of(relay, direct, pid))
+    pair.taker.query(WAIT)
+    parked(pair.taker)
+    tag(pair.pusher, "QUEUE PUSH mail '1'")
+    assert woken(pair.taker)["payload"] == "1"
+    relay.forget_silent()
+    pair.close()
 
 
 def test_who_sleeps_is_killed(pair, qbouncer, listener):
