@@ -55,7 +55,7 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock of one process would be none
 static struct {
 	struct table *table;
 	struct loop_tick *tick;
-	bool warned;
+	enum { LACKS_NONE, LACKS, LACKS_TOLD } lacks; /* some row was not to be had */
 } places;
 
 /* --- the memory --- */
@@ -200,12 +200,14 @@ static unsigned db_most(const struct pool *p)
 
 /* --- taking and giving --- */
 
-static void say_full(void)
+/* Not within the lock, as the log may stand still. */
+static void say_if_full(void)
 {
-	if (!places.warned)
+	if (places.lacks == LACKS)
 		log_warning(
 			"the memory of limits over several processes is full: some hold for each alone");
-	places.warned = true;
+	if (places.lacks != LACKS_NONE)
+		places.lacks = LACKS_TOLD;
 }
 
 static bool is_full(const struct row *r, unsigned most)
@@ -259,7 +261,8 @@ static void set(struct row *r, uint32_t n)
 static void enter(struct row *r)
 {
 	if (r == NULL) {
-		say_full();
+		if (places.lacks == LACKS_NONE)
+			places.lacks = LACKS;
 		return;
 	}
 	set(r, r->used[team_self()] + 1);
@@ -323,7 +326,20 @@ bool places_take_server(struct pool *p, bool counts, unsigned most, usec_t since
 			p->places_told = rp->used[team_self()];
 	}
 	unlock();
+	say_if_full();
 	return ok;
+}
+
+void places_add_server(struct pool *p)
+{
+	struct name d = of_db(p), u = of_user(p);
+
+	CHECK_POOL(p);
+	lock();
+	enter(find(d.text, true));
+	enter(find(u.text, true));
+	unlock();
+	say_if_full();
 }
 
 void places_count_pool(struct pool *p)
@@ -615,6 +631,7 @@ enum place_limit places_take_client(
 		enter(ru);
 	}
 	unlock();
+	say_if_full();
 	return ret;
 }
 

@@ -109,13 +109,17 @@ static struct server *take_place(struct pool *p, bool engine, unsigned most, use
 	return s;
 }
 
+/* Beyond the limits, as nobody waits in line for it. */
 struct server *server_launch_for(struct pool *p, const struct dest *unasked)
 {
-	struct server *s = take_place(p, false, 0, pool_waits_since(p));
+	struct server *s = server_adopt(p);
 
 	CHECK_POOL(p);
-	if (s != NULL)
-		s->unasked = unasked;
+	if (s == NULL)
+		return NULL;
+	if (team_self() != 0)
+		places_add_server(p);
+	s->unasked = unasked;
 	return log_in(s);
 }
 

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from pgcluster import free_port
-from pgwire import PgError, cancel, types
+from pgwire import Closed, PgError, cancel, types
 from proxy import running, wait_for
 
 N = 3
@@ -470,6 +470,74 @@ def test_a_connection_that_listens_takes_no_place_of_the_pool(qbouncer, db):
             w.rows("SELECT 1")
     for w in there.values():
         w.close()
+
+
+@pytest.mark.parametrize("limit", ["max_db_connections", "max_user_connections"])
+def test_who_listens_while_a_limit_is_full(qbouncer, db, limit):
+    """As with one process, the connection that listens is had all the same."""
+    proxy = qbouncer(processes=N, query_wait_timeout="10s", **{limit: 1})
+    there = one_of_each(proxy, db)
+    there[1].simple("BEGIN; SELECT 1")
+    assert types(there[2].simple("LISTEN news")) == "CZ"
+    there[1].simple("COMMIT")
+    there[1].simple("NOTIFY news")
+    assert there[2].recv().type == "A"
+    there[2].simple("UNLISTEN news")
+    for w in there.values():
+        w.rows("SELECT 1")
+        w.close()
+
+
+class Reborn(Loop):
+    """Comes again when its process is killed, and says so."""
+
+    def __init__(self, proxy, db, user, sql):
+        self.proxy, self.db, self.user, self.killed = proxy, db, user, 0
+        super().__init__(proxy.wire(db, user), sql)
+
+    def run(self):
+        while self.rounds < self.times and self.failed is None:
+            try:
+                if self.killed > 0:
+                    self.wire = self.proxy.wire(self.db, self.user)
+            except (Closed, OSError):  # by one that was killed as it came
+                continue
+            super().run()
+            if isinstance(self.failed, (Closed, OSError)) and self.killed < 10:
+                self.failed = None
+                self.killed += 1
+
+
+@pytest.mark.parametrize("options", [dict(max_db_connections=2), dict(default_pool_size=1),
+                                     dict(max_db_connections=2, max_user_connections=1)],
+                         ids=["database", "pool", "both"])
+def test_one_is_killed_while_all_claim_places(qbouncer, db, direct, options):
+    """Again and again, in the middle of logins and claims: those of others go on, and all places are there at the end."""
+    proxy = qbouncer(processes=N, query_wait_timeout="15s", **options)
+    wait_for(lambda: len(pids(proxy)) == N, "all processes")
+    loops = [Reborn(proxy, db, ("app", "other")[n % 2], "SELECT pg_sleep(0.002)") for n in range(12)]
+    for n in range(6):
+        number = 1 + n % N
+        before = [l.rounds for l in loops]
+        victim = pids(proxy)[number]
+        os.kill(victim, signal.SIGKILL)
+        wait_for(lambda: pids(proxy)[number] != victim, "another process")
+        wait_for(lambda: all(l.rounds > b or l.failed is not None for l, b in zip(loops, before)), "an answer for each")
+    end_all(loops)
+    assert [l.failed for l in loops] == [None] * len(loops)
+    assert sum(l.killed for l in loops) > 0
+    most = options.get("max_db_connections", 2)
+    wait_for(lambda: direct.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND usename IN ('app', 'other')",
+                                    [db]).fetchone()[0] <= most, "no more servers than there may be")
+    # one has as many as there may be, in each process
+    for number in range(1, N + 1):
+        wires = [at_process(proxy, db, user, number)[0] for user in ("app", "other")]
+        for w in wires:
+            w.rows("BEGIN")
+            w.rows("SELECT 1")
+        for w in wires:
+            w.rows("COMMIT")
+            w.close()
 
 
 def test_the_places_of_one_that_is_killed_are_free(qbouncer, db):

@@ -123,7 +123,7 @@ def test_who_takes_is_told(pair, listener):
     pair.wakes()
     tag(pair.pusher, "QUEUE PUSH mail '2'")
     assert woken(pair.taker)["payload"] == "2"
-    assert "mail" in payloads(listener)
+    wait_for(lambda: "mail" in payloads(listener), "the news")
 
 
 def test_it_sleeps_again(pair, listener):
