@@ -128,7 +128,7 @@ BEGIN
 	IF to_regclass('@consumer@') IS NULL THEN	-- the ALTER that was waited for has made it a queue like others: its take
 		SELECT c.* INTO q FROM queue.queues AS c WHERE c.number = @n@;
 		IF NOT FOUND THEN
-			PERFORM queue._made_anew(@literal@);
+			PERFORM queue._began_before(@literal@, true);
 		END IF;
 		IF prios = '{}' AND NOT q.limited THEN
 			RETURN QUERY SELECT * FROM queue._lot_@payload@(q, lim, lease, who, said, seed);

@@ -101,26 +101,15 @@ BEGIN
 END
 $$;
 
--- The take, or the hand over, began before the queue had these limits, or none.
-CREATE OR REPLACE FUNCTION queue._not_gated(name text) RETURNS void
+-- The take, or the hand over, began before the queue had these limits, or none; anew: who has waited for a queue's table has
+-- that of another queue of this name now.
+CREATE OR REPLACE FUNCTION queue._began_before(name text, anew bool DEFAULT false) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RAISE EXCEPTION USING ERRCODE = '40001',
-		MESSAGE = format('the limits of queue "%s" have changed', name),
-		DETAIL = 'The statement began before.', HINT = 'Say it again.';
-END
-$$;
-
--- Who has waited for a queue's table has that of another queue of this name now.
-CREATE OR REPLACE FUNCTION queue._made_anew(name text) RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RAISE EXCEPTION USING ERRCODE = '40001',
-		MESSAGE = format('queue "%s" was dropped and created anew', name),
+		MESSAGE = format(CASE WHEN anew THEN 'queue "%s" was dropped and created anew' ELSE 'the limits of queue "%s" have changed' END, name),
 		DETAIL = 'The statement began before.', HINT = 'Say it again.';
 END
 $$;
@@ -307,7 +296,7 @@ BEGIN
 	-- who has waited here for an ALTER has the row of before, and may be the function of before
 	IF to_regclass('@gate@') IS NULL OR (@limits_q@) IS DISTINCT FROM (@limits@)
 			OR NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = @n@ AND (@limits_c@) IS NOT DISTINCT FROM (@limits@)) THEN
-		PERFORM queue._not_gated(q.name);
+		PERFORM queue._began_before(q.name);
 	END IF;
 	soonest := coalesce(to_timestamp(abs(since)::float8 / 1000000), '-infinity');
 	IF soonest > moment + interval '1 s' THEN
@@ -618,7 +607,7 @@ $body$, '@note@', CASE WHEN notes THEN format($note$
 	PERFORM queue._generate_flow_one(cfg, '_gated_@n@() RETURNS trigger', '', $body$
 BEGIN
 	IF current_setting('qbouncer.gate', true) IS DISTINCT FROM '@n@' THEN
-		PERFORM queue._not_gated(@name@);
+		PERFORM queue._began_before(@name@);
 	END IF;
 	RETURN NEW;
 END
@@ -631,7 +620,7 @@ BEGIN
 	IF current_setting('qbouncer.gate', true) IS DISTINCT FROM '@n@' THEN
 		GET DIAGNOSTICS stack = PG_CONTEXT;
 		IF stack ~ ' queue\._(take|alone|free)_@n@\(' AND stack !~ ' queue\._expire\(' THEN
-			PERFORM queue._not_gated(@name@);
+			PERFORM queue._began_before(@name@);
 		END IF;
 	END IF;
 	RETURN OLD;
@@ -726,7 +715,7 @@ BEGIN
 			EXIT WHEN seq < 1152921504606846976 AND cardinality(running) <= 10000;
 			DELETE FROM @gate@;	-- not a row of ours
 		ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
-			PERFORM queue._not_gated(@name@);
+			PERFORM queue._began_before(@name@);
 		END IF;
 		IF NOT EXISTS (SELECT FROM @gate@) THEN	-- of a table that a crash has emptied
 			INSERT INTO @gate@ SELECT 1, ARRAY(SELECT id FROM @table@ WHERE state = 'leased' LIMIT 10000), '-infinity'

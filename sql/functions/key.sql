@@ -313,7 +313,7 @@ BEGIN
 		ON CONFLICT DO NOTHING RETURNING id;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	IF NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = @n@ AND (c.by_group OR c.max_running_per_group IS NULL)) THEN
-		PERFORM queue._not_gated(@name@);
+		PERFORM queue._began_before(@name@);
 	ELSIF n * 3 < cardinality(jobs) THEN
 		-- the owner's doing, a trigger or an index of his own: where none is accepted a plain INSERT says what it is. Of
 		-- some of them it is seen when each is alone
