@@ -536,8 +536,8 @@ $$;
 -- later, by the policy of its queue: what takes its worker along does not take one after the other. (The
 -- end of a lease that was held is no loss: the lease was the wait.) Jobs that are ready keep their places. A
 -- connection may name several leases of one job, an old one among them: any of its tokens counts. Those before an empty
--- token were not delivered.
-CREATE OR REPLACE FUNCTION queue._give_back(tokens text[], error text, counted bool)
+-- token were not delivered. cancelled: there may be some that are.
+CREATE OR REPLACE FUNCTION queue._give_back_of(tokens text[], error text, counted bool, cancelled bool)
 RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -567,11 +567,7 @@ BEGIN
 	FOR part IN SELECT * FROM queue._split(tokens, false) LOOP
 		cfg := part.cfg;
 		EXECUTE format($sql$
-			WITH gone AS (
-				DELETE FROM %1$s
-				WHERE id = ANY ($1) AND left(token, 1) = 'x' AND substr(token, 2) = ANY ($2)
-				RETURNING *
-			) %2$s, job AS (
+			WITH %2$s job AS (
 				UPDATE %1$s SET %5$s,
 					ended_at = CASE WHEN %3$s THEN clock_timestamp() END,
 					losses = CASE WHEN $8 THEN coalesce(losses, 0::int2) + 1::int2 ELSE losses END,
@@ -587,7 +583,9 @@ BEGIN
 				WHERE id = ANY ($1) AND token = ANY ($2)
 				RETURNING id, state)
 			SELECT array_agg(id), count(*) FILTER (WHERE state = 'dead') FROM job
-		$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'),
+		$sql$, queue._table(cfg.name), CASE WHEN cancelled THEN format($sql$gone AS (
+				DELETE FROM %s WHERE id = ANY ($1) AND left(token, 1) = 'x' AND substr(token, 2) = ANY ($2) RETURNING *
+			)%s,$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled')) END,
 			dies, falls, queue._set_due(
 				format('CASE WHEN %s THEN ''dead'' WHEN %s OR again AND run_at > clock_timestamp() THEN ''later'' ELSE ''ready'' END',
 					dies, falls),
@@ -617,5 +615,14 @@ BEGIN
 			RETURN NEXT cfg.name;
 		END IF;
 	END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._give_back(tokens text[], error text, counted bool) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT * FROM queue._give_back_of(tokens, error, counted, true);
 END
 $$;

@@ -167,10 +167,10 @@ BEGIN
 END
 $$;
 
--- In one queue. remain: something is left. likely: there is one. Where nothing is given back the locks are let go (_visited).
--- met: its table was looked into. told: what a trigger refuses.
+-- In one queue, locked; where there is none the locks are let go (_visited). remain: something is left. likely: there is one.
+-- met: its table was looked into. told: as for _orphans_back. cancelled: some are.
 CREATE OR REPLACE FUNCTION queue._orphans_of(q queue.queues, there int4[], likely bool, told bool,
-	OUT back text[], OUT remain bool, OUT met bool)
+	OUT tokens text[], OUT owners int4[], OUT cancelled bool, OUT remain bool, OUT met bool)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -178,10 +178,7 @@ AS $$
 DECLARE
 	most CONSTANT int4 := 5000;
 	held int8;
-	orphans text[];
-	owners int4[];
 BEGIN
-	back := '{}';
 	remain := false;
 	met := false;
 	BEGIN
@@ -189,25 +186,18 @@ BEGIN
 			RETURN;
 		END IF;
 		met := true;
-		IF NOT likely THEN
-			EXECUTE format($sql$
-				SELECT count(*) FROM (SELECT FROM %1$s
-					WHERE due IS NOT NULL AND proxy <> ALL ($1) AND state = 'leased' LIMIT $2) AS o
-			$sql$, queue._table(q.name)) INTO held USING there, most + 1;
-			PERFORM queue._visited() WHERE held = 0;
-		END IF;
 		EXECUTE format($sql$
-			SELECT array_agg(format('%%s-%%s-%%s', $3, id, ltrim(token, 'x'))), array_agg(proxy)
+			SELECT array_agg(format('%%s-%%s-%%s', $3, id, ltrim(token, 'x'))), array_agg(proxy), bool_or(left(token, 1) = 'x'), %2$s
 			FROM (SELECT id, token, proxy FROM %1$s
 				WHERE due IS NOT NULL AND proxy <> ALL ($1) AND state = 'leased'
 				LIMIT $2 FOR UPDATE SKIP LOCKED) AS o
-		$sql$, queue._table(q.name)) INTO orphans, owners USING there, most, q.number;
-		remain := NOT likely AND cardinality(orphans) IS DISTINCT FROM held;	-- else what is locked is found later
-		orphans := queue._of_nobody_there(orphans, owners);
-		PERFORM queue._visited() WHERE orphans IS NULL;
-		back := ARRAY(SELECT b FROM queue._give_back(orphans, 'worker disconnected', true) AS b);
+		$sql$, queue._table(q.name), CASE WHEN likely THEN 'NULL::int8'	-- what is locked is found later
+			ELSE format('(SELECT count(*) FROM (SELECT FROM %s WHERE due IS NOT NULL AND proxy <> ALL ($1) AND state = ''leased''
+				LIMIT $2 + 1) AS s)', queue._table(q.name)) END) INTO tokens, owners, cancelled, held USING there, most, q.number;
+		remain := held <> coalesce(cardinality(tokens), 0);
+		PERFORM queue._visited() WHERE tokens IS NULL;
 	EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
-		NULL;
+		remain := coalesce(remain, false);
 	WHEN lock_not_available THEN
 		remain := true;
 	WHEN OTHERS THEN
@@ -216,10 +206,64 @@ BEGIN
 		END IF;
 		remain := true;
 		IF told THEN
-			RAISE WARNING USING ERRCODE = SQLSTATE,
-				MESSAGE = format('jobs of a proxy that is gone in queue "%s" cannot be given back: %s', q.name, SQLERRM);
+			PERFORM queue._orphans_stay(q.name, SQLSTATE, SQLERRM);
 		END IF;
 	END;
+	remain := coalesce(remain, false);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._orphans_stay(name text, state text, why text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE WARNING USING ERRCODE = state,
+		MESSAGE = format('jobs of a proxy that is gone in queue "%s" cannot be given back: %s', name, why);
+END
+$$;
+
+-- Gives back what is locked, of several queues: who is there now is asked once for all of them, which is as dear as there are
+-- locks. If it fails, each queue by itself. told: of these what a trigger refuses. stay: these are left.
+CREATE OR REPLACE FUNCTION queue._orphans_back(tokens text[], owners int4[], cancelled bool, told text[],
+	OUT back text[], OUT stay text[])
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	part record;
+BEGIN
+	back := '{}';
+	stay := '{}';
+	tokens := queue._of_nobody_there(tokens, owners);
+	IF tokens IS NULL THEN
+		RETURN;
+	END IF;
+	BEGIN
+		back := ARRAY(SELECT b FROM queue._give_back_of(tokens, 'worker disconnected', true, cancelled) AS b);
+		RETURN;
+	EXCEPTION WHEN OTHERS THEN
+		IF queue._ends_all(SQLSTATE) THEN
+			RAISE;
+		END IF;
+		back := '{}';
+	END;
+	FOR part IN SELECT c.name, array_agg(t.token) AS tokens FROM unnest(tokens) AS t (token), queue.queues AS c
+			WHERE c.number = split_part(t.token, '-', 1)::int4 GROUP BY c.number, c.name ORDER BY c.number LOOP
+		BEGIN
+			back := back || ARRAY(SELECT b FROM queue._give_back_of(part.tokens, 'worker disconnected', true, cancelled) AS b);
+		EXCEPTION WHEN lock_not_available THEN
+			stay := stay || part.name;
+		WHEN OTHERS THEN
+			IF queue._ends_all(SQLSTATE) THEN
+				RAISE;
+			END IF;
+			stay := stay || part.name;
+			IF part.name = ANY (told) THEN
+				PERFORM queue._orphans_stay(part.name, SQLSTATE, SQLERRM);
+			END IF;
+		END;
+	END LOOP;
 END
 $$;
 
@@ -233,7 +277,8 @@ DECLARE
 	remain bool := true;
 BEGIN
 	BEGIN
-		SELECT o.names, o.again INTO streams, remain FROM queue._orphaned_deliveries(there, 5000) AS o;	-- in a DECLARE it is not caught
+		-- in a DECLARE it is not caught
+		SELECT o.names, o.again INTO streams, remain FROM queue._orphaned_deliveries(there, 5000) AS o;
 		PERFORM queue._visited() WHERE cardinality(streams) = 0;
 	EXCEPTION WHEN SQLSTATE 'QBSEE' OR lock_not_available THEN
 		NULL;
@@ -262,12 +307,13 @@ $$;
 -- ("next" without a name). met: into so many queues it has looked.
 --
 -- A session's first look into a queue is 1 to 2 ms. So the rest comes first, for which somebody may wait; then those (negative
--- numbers) in which there is a row, as far as Postgres has counted: it counts late, and may have forgotten it all, so all others follow (positive ones). If most have rows it
--- is all in one.
+-- numbers) in which there is a row, as far as Postgres has counted: it counts late, and may have forgotten it all, so all
+-- others follow (positive ones). If most have rows it is all in one.
 --
 -- Leases are found by their ends, among all that is delayed or expires: an index of them would cost each take and each
 -- push, and a proxy dies seldom.
-CREATE OR REPLACE FUNCTION queue._orphans_step(here int4[], used text[], these text[], after int4, ms int4, rest text[] DEFAULT '{}')
+CREATE OR REPLACE FUNCTION queue._orphans_step(here int4[], used text[], these text[], after int4, ms int4,
+	rest text[] DEFAULT '{}')
 RETURNS TABLE (queue text, next int4, met int4)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -281,12 +327,20 @@ DECLARE
 	me CONSTANT oid := quote_ident(current_user)::regrole;
 	there int4[];
 	q queue.queues;
-	phase int4 := CASE WHEN these IS NOT NULL OR after > 0 THEN 2 WHEN after < 0 THEN 1 ELSE 0 END;	-- 0: the rest alone; 1: with rows
+	-- 0: the rest alone; 1: with rows
+	phase int4 := CASE WHEN these IS NOT NULL OR after > 0 THEN 2 WHEN after < 0 THEN 1 ELSE 0 END;
 	behind int4 := abs(after);
 	any_passed bool := false;
 	seen int4 := 0;
 	changed int4 := 0;
 	looked record;
+	given record;
+	tokens text[] := '{}';	-- that are locked, of n queues
+	owners int4[] := '{}';
+	n int4 := 0;
+	cancelled bool := false;
+	told text[] := '{}';
+	ends bool := false;
 BEGIN
 	-- 0: nobody's number. Without an element a lease of nobody (NULL) would be one of those gone
 	SELECT coalesce(here, '{}') || 0 || coalesce(array_agg(DISTINCT p.number), '{}') INTO there FROM queue.proxies AS p;
@@ -298,29 +352,59 @@ BEGIN
 				WHERE c.number > behind AND (these IS NULL AND phase > 0 OR c.name = ANY (these) AND c.owner <> me OR c.name = ANY (rest))
 					AND (phase <> 1 OR queue._has_rows(c.name))
 				ORDER BY c.number LOOP	-- by the index: a scan would be "expensive", and compiled (jit)
-			IF any_passed AND (clock_timestamp() > until OR changed >= most_changed) THEN
-				EXIT WHEN phase = 0;	-- the others have their turn with all
-				RETURN QUERY SELECT NULL::text, CASE phase WHEN 1 THEN -behind ELSE behind END, seen;
-				RETURN;
-			END IF;
+			ends := any_passed AND (clock_timestamp() > until OR changed >= most_changed);
+			EXIT WHEN ends;
 			behind := q.number;
 			any_passed := true;
 			CONTINUE WHEN NOT queue._visits(q, used) OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'UPDATE')
 				OR NOT has_table_privilege(to_regclass(queue._table(q.name)), 'DELETE');
 			-- what goes on to be refused is told once in each look into all
-			looked := queue._orphans_of(q, there, phase = 1, phase > 0 AND (these IS NULL OR q.name <> ALL (rest)));
+			IF phase > 0 AND (these IS NULL OR q.name <> ALL (rest)) THEN
+				told := told || q.name;
+			END IF;
+			looked := queue._orphans_of(q, there, phase = 1, q.name = ANY (told));
 			seen := seen + looked.met::int4;
-			changed := changed + (looked.back <> '{}')::int4;
-			RETURN QUERY SELECT b, NULL::int4, NULL::int4 FROM unnest(looked.back) AS b;
+			IF looked.tokens IS NOT NULL THEN
+				tokens := tokens || looked.tokens;
+				owners := owners || looked.owners;
+				cancelled := cancelled OR looked.cancelled;
+				n := n + 1;
+				changed := changed + 1;
+			END IF;
+			IF n >= 10 OR cardinality(tokens) >= 5000 OR n > 0 AND looked.remain THEN
+				given := queue._orphans_back(tokens, owners, cancelled, told);
+				RETURN QUERY SELECT b, NULL::int4, NULL::int4 FROM unnest(given.back) AS b
+					UNION ALL SELECT b, 0, NULL FROM unnest(given.stay) AS b WHERE b <> q.name OR NOT looked.remain;
+				tokens := '{}';
+				owners := '{}';
+				n := 0;
+				cancelled := false;
+			END IF;
+			told := CASE WHEN n > 0 THEN told ELSE '{}' END;
 			IF looked.remain THEN
 				RETURN QUERY SELECT q.name, 0, NULL::int4;
 			END IF;
 		END LOOP;
+		IF n > 0 THEN
+			given := queue._orphans_back(tokens, owners, cancelled, told);
+			RETURN QUERY SELECT b, NULL::int4, NULL::int4 FROM unnest(given.back) AS b
+				UNION ALL SELECT b, 0, NULL FROM unnest(given.stay) AS b;
+			tokens := '{}';
+			owners := '{}';
+			n := 0;
+			cancelled := false;
+			told := '{}';
+		END IF;
+		IF ends AND phase <> 0 THEN	-- of the rest the others have their turn with all
+			RETURN QUERY SELECT NULL::text, CASE phase WHEN 1 THEN -behind ELSE behind END, seen;
+			RETURN;
+		END IF;
 		EXIT WHEN phase = 2;
 		phase := CASE WHEN phase = 0
 			AND (SELECT 2 * count(*) FILTER (WHERE queue._has_rows(c.name)) < count(*) FROM queue.queues AS c) THEN 1 ELSE 2 END;
 		behind := 0;
 		any_passed := false;	-- 0 is the beginning of all
+		ends := false;
 	END LOOP;
 	RETURN QUERY SELECT NULL::text, NULL::int4, seen;
 END

@@ -239,7 +239,7 @@ def test_orphans_beside_a_queue_that_is_locked(q, mode):
     other = q.connect()
     with other.conn.transaction():
         other.rows("LOCK TABLE queue.q_r IN %s MODE" % mode)
-        assert orphans(q) == ["q", None, "s"]
+        assert sorted(orphans(q), key=str) == [None, "q", "s"]
         assert orphans(q) == [None]
     assert orphans(q) == ["r"]
     assert orphans(q) == []
@@ -267,10 +267,44 @@ def test_orphans_of_a_queue_whose_trigger_refuses(q):
         take_as(q, 1, name)
     q.rows("CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not that''; END'")
     q.rows("CREATE TRIGGER mine BEFORE UPDATE ON queue.q_q FOR EACH ROW EXECUTE FUNCTION fail()")
-    assert orphans(q) == [None, "r"]
+    assert sorted(orphans(q), key=str) == [None, "r"]
     assert any("not that" in n for n in q.notices)
     q.rows("DROP TRIGGER mine ON queue.q_q")
     assert orphans(q) == ["q"]
+
+
+def test_orphans_beside_one_that_is_refused(q):
+    """They are given back by one, and when one is refused the others are all the same; each once."""
+    for name in "rst":
+        q.create(name)
+    for name in "qrst":
+        q.push(name, "1", "2")
+        take_as(q, 1, name)
+    q.rows("CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not that''; END'")
+    q.rows("CREATE TRIGGER mine BEFORE UPDATE ON queue.q_s FOR EACH ROW EXECUTE FUNCTION fail()")
+    look = "SELECT queue, next FROM queue._orphans_step('{}', '{}', NULL, 0, 10000) WHERE queue IS NOT NULL"
+    assert sorted(q.rows(look), key=str) == [("q", None), ("r", None), ("s", 0), ("t", None)]
+    assert [q.job(name, 1)["failures"] for name in "qrst"] == [1, 1, 0, 1]
+    assert sum("not that" in n for n in q.notices) == 1
+    assert q.rows(look) == [("s", 0)]
+
+
+def test_orphans_of_many_queues(q):
+    """More than are given back by one, one of them cancelled, and some of a proxy that is there."""
+    names = ["m%02d" % n for n in range(25)]
+    for name in names:
+        q.create(name)
+        q.push(name, "1", "2")
+        take_as(q, 1, name)
+        take_as(q, 2, name)
+    number = q.value("SELECT number FROM queue.queues WHERE name = 'm07'")
+    q.rows("SELECT queue.cancel(%s)", "%d-1" % number)
+    proxy = q.connect()
+    proxy.rows("SELECT pg_advisory_lock_shared(%s, 2)", CLASS)
+    assert sorted(orphans(q)) == [name for name in names if name != "m07"]
+    assert [[q.job(name, n)["state"] for n in (1, 2)] for name in names if name != "m07"] == [["ready", "leased"]] * 24
+    assert q.job("m07", 1) is None and q.job("m07", 2)["state"] == "leased"
+    assert orphans(q) == []
 
 
 def test_a_trigger_that_refuses_is_told_once(q):
@@ -300,10 +334,15 @@ def test_orphans_beside_deliveries_that_are_locked(q):
 
 def test_a_proxy_that_comes_during_a_look(q):
     """What it has taken in a queue that the look has not come to is not given back."""
-    q.create("r")
-    q.push("q", "1")
+    for name in ("s", "r"):
+        q.create(name)
+    for name in ("q", "s", "r"):
+        q.push(name, "1")
     take_as(q, 1)
-    q.push("r", "1")
+    held = take_as(q, 1, "s")[0]["token"]
+    worker = q.connect()
+    worker.rows("BEGIN")
+    worker.done(held)   # before what is locked is told, all that was found is given back
     q.rows("CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS "
            "'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END'")
     q.rows("CREATE TRIGGER mine BEFORE UPDATE ON queue.q_q FOR EACH ROW EXECUTE FUNCTION waits()")
@@ -315,7 +354,8 @@ def test_a_proxy_that_comes_during_a_look(q):
     proxy.rows("SELECT pg_advisory_lock_shared(%s, 9)", CLASS)
     job = take_as(q, 9, "r")[0]
     q.rows("SELECT pg_advisory_unlock(1)")
-    assert look.result() == ["q"]
+    assert look.result() == ["q", None]
+    worker.rows("COMMIT")
     assert q.job("r", job["id"])["state"] == "leased"
     # one beside it that is an orphan
     q.push("r", "2")
