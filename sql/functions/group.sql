@@ -31,7 +31,9 @@ $$;
 CREATE OR REPLACE FUNCTION queue._is_index(name text, number int4, kind text) RETURNS bool
 LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
-RETURN name ~ ('^n' || number || '_(' || kind || ')(_cc(new|old)[0-9]*)?$');
+AS $$
+	SELECT name ~ ('^n' || number || '_(' || kind || ')(_cc(new|old)[0-9]*)?$');
+$$;
 
 CREATE OR REPLACE FUNCTION queue._generate_group_triggers(number int4, name text) RETURNS void
 LANGUAGE plpgsql

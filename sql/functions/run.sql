@@ -624,18 +624,20 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	part record;
+	cfg queue.queues;
 	result jsonb;
 	still int8[];
 BEGIN
 	IF keep IN ('error', 'none') THEN	-- whatever its queue keeps
 		PERFORM set_config('qbouncer.tell', 'here', true);
 		SELECT * INTO part FROM queue._split(ARRAY[token], true);
-		part.cfg.retain_done := '0';
-		still := queue._done_part(part.cfg, part.ids, part.tokens, NULL, false);
+		cfg := part.cfg;
+		cfg.retain_done := '0';
+		still := queue._done_part(cfg, part.ids, part.tokens, NULL, false);
 		IF cardinality(still) IS DISTINCT FROM 1 THEN
-			PERFORM queue._lost((part.cfg).name, part.ids, part.tokens, still);
+			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
 		END IF;
-		RETURN NEXT (part.cfg).name;
+		RETURN NEXT cfg.name;
 		RETURN;
 	END IF;
 	result := queue._run_rows(outcome);

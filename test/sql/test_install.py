@@ -1,8 +1,9 @@
 """install.sql and uninstall.sql."""
 
 import os
+import re
 
-from schema import install_script
+from schema import install_script, parts
 from sessions import ROOT
 
 
@@ -36,6 +37,16 @@ def test_install_again_changes_nothing(db):
     # nor does it need any right then
     assert db.connect("bob").script(install_script()) == ""
     assert catalogue(db) == before
+
+
+LATER = r"(?m)^RETURN\b|BEGIN ATOMIC|^\s*MERGE INTO|NULLS NOT DISTINCT|security_invoker|^\s*\w+\.\w+\.\w+ :="
+
+
+def test_nothing_of_later_versions():
+    """PostgreSQL 13 does not know it."""
+    for path in parts():
+        with open(path, encoding="utf-8") as part:
+            assert not re.search(LATER, part.read()), path
 
 
 def test_install_leaves_search_path(bare):
