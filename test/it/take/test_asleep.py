@@ -10,6 +10,7 @@ import time
 import psycopg
 import pytest
 
+from pgcluster import Cluster, Standby
 from proxy import wait_for
 from queuetest import Listener, parked, tag, take, woken
 from relay import Relay
@@ -401,6 +402,51 @@ def test_the_session_of_who_keeps_falls_silent(qbouncer, db, direct, relay):
     assert woken(pair.taker)["payload"] == "1"
     relay.forget_silent()
     pair.close()
+
+
+def test_the_primary_dies_while_one_sleeps(qbouncer):
+    """A standby takes its place: what was kept until then is told there, and locks of before silence nobody."""
+    with Cluster(settings={"synchronous_standby_names": "*", "synchronous_commit": "local"}) as primary:
+        primary.psql("CREATE ROLE app LOGIN")
+        db = primary.createdb(owner="app")
+        standby = Standby(primary)
+        standby.settings = dict(primary.settings)
+        with standby:
+            both = {"*": "host=%s,%s port=%d target_session_attrs=primary" % (
+                primary.socket_dir, standby.socket_dir, primary.port)}
+            with psycopg.connect(primary.dsn(db), autocommit=True) as direct:
+                pair = Pair(qbouncer, db, direct, first=dict(databases=both, server_login_retry="100ms"), databases=both,
+                            server_login_retry="100ms")
+                pair.sleeps()
+                tag(pair.pusher, "QUEUE PUSH mail '1'")
+                direct.execute("SET synchronous_commit = remote_apply")
+                direct.execute("SELECT txid_current()")     # and all before it is there
+            primary.kill()
+            standby.promote()
+            pair.close()
+            with psycopg.connect(standby.dsn(db), autocommit=True) as pair.direct:
+                for name, proxy in (("pusher", pair.first), ("taker", pair.other)):
+                    setattr(pair, name, wait_for(lambda: comes(proxy, db), "the server"))
+                wait_for(lambda: sum(map(len, pair.system_pids())) == 2, "both sessions")
+                assert take(pair.taker)["payload"] == "1"
+                for n in range(2, 4):
+                    pair.sleeps()
+                    pair.taker.query(WAIT)
+                    parked(pair.taker)
+                    pair.wakes()
+                    tag(pair.pusher, "QUEUE PUSH mail '%d'" % n)
+                    assert woken(pair.taker)["payload"] == str(n)
+                pair.close()
+
+
+def comes(proxy, db):
+    """A client, as soon as there is a server for one."""
+    try:
+        w = proxy.wire(db)
+        tag(w, "SELECT 1")
+        return w
+    except Exception:   # noqa: BLE001: whatever there is to say while it is not there
+        return None
 
 
 def test_who_sleeps_is_killed(pair, qbouncer, listener):
