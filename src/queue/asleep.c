@@ -10,7 +10,7 @@
  *
  * Must not know: who the others are.
  *
- * Entry points: taking_begins(), taking_ended(), asleep_is_said(), asleep_start().
+ * Entry points: taking_begins(), taking_ended(), asleep_start().
  */
 #include "asleep.h"
 #include "head.h"
@@ -41,11 +41,6 @@ void taking_ended(struct qdb *db)
 	INVARIANT(db->asleep.takers > 0, "more takes have ended than begun");
 	if (--db->asleep.takers == 0)
 		db->asleep.since = loop_now();
-}
-
-bool asleep_is_said(const struct qdb *db)
-{
-	return db->asleep.on && db->asleep.said && db->asleep.locked;
 }
 
 /* --- in the system session --- */

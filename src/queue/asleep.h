@@ -23,11 +23,15 @@ struct asleep {
 	usec_t next_sleep; /* not before */
 	usec_t next_wake;
 };
+/* The others can see that we sleep. */
+static inline bool asleep_is_said(const struct asleep *a)
+{
+	return a->on && a->said && a->locked;
+}
 
 /* Around each take and each wait, whoever it is for. The first one wakes the proxy, before it looks. */
 void taking_begins(struct qdb *db);
 void taking_ended(struct qdb *db);
-bool asleep_is_said(const struct qdb *db); /* the others can see that we sleep */
 void asleep_start(void);
 
 #endif

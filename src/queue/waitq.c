@@ -380,7 +380,7 @@ static struct queue_stat_queue stat_of(
 		.queue = r != NULL ? r->name : t->name,
 		.system = system_state(db),
 		.others = others_of(db),
-		.asleep = asleep_is_said(db),
+		.asleep = asleep_is_said(&db->asleep),
 		.next_due_us = -1};
 
 	if (r != NULL) {
