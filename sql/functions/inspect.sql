@@ -230,7 +230,7 @@ AS $$
 DECLARE
 	block CONSTANT int8 := current_setting('block_size');
 BEGIN
-	RETURN QUERY SELECT c, t.oid::regclass, a.oid::regclass, coalesce(has_table_privilege(t.oid, 'SELECT'), false),
+	RETURN QUERY SELECT s.cfg, t.oid::regclass, a.oid::regclass, coalesce(has_table_privilege(t.oid, 'SELECT'), false),
 			coalesce(has_table_privilege(a.oid, 'SELECT'), false),
 			t.relkind = 'r' AND NOT t.relhassubclass AND a.relkind = 'r' AND NOT a.relhassubclass,
 			a.relkind = 'r' AND NOT a.relhasrules AND NOT a.relrowsecurity AND NOT a.relhassubclass AND a.relowner = o.relowner,
@@ -240,11 +240,13 @@ BEGIN
 			CASE WHEN a.relkind = 'r' AND a.relpersistence = 'p' THEN (SELECT count(*) * block FROM pg_index AS i, pg_class AS x
 				WHERE i.indrelid IN (a.oid, a.reltoastrelid) AND x.oid = i.indexrelid
 				HAVING bool_and(x.relpages = 1 AND x.relkind = 'i' AND x.relam = 403)) END
-		FROM queue.queues AS c CROSS JOIN (SELECT r.relowner FROM pg_class AS r WHERE r.oid = 'queue.queues'::regclass) AS o
-			LEFT JOIN pg_class AS t ON t.oid = to_regclass(queue._table(c.name))
-			LEFT JOIN pg_class AS a ON a.oid = to_regclass(queue._archive(c.name))
-		WHERE c.name = q OR q IS NULL AND has_table_privilege(t.oid, 'SELECT')
-		ORDER BY c.name;
+		FROM (SELECT c AS cfg FROM queue.queues AS c WHERE c.name = q	-- by the index, also in a plan that is kept
+				UNION ALL SELECT c FROM queue.queues AS c WHERE q IS NULL) AS s
+			CROSS JOIN (SELECT r.relowner FROM pg_class AS r WHERE r.oid = 'queue.queues'::regclass) AS o
+			LEFT JOIN pg_class AS t ON t.oid = to_regclass(queue._table((s.cfg).name))
+			LEFT JOIN pg_class AS a ON a.oid = to_regclass(queue._archive((s.cfg).name))
+		WHERE q IS NOT NULL OR has_table_privilege(t.oid, 'SELECT')
+		ORDER BY (s.cfg).name;
 END
 $$;
 

@@ -40,6 +40,17 @@ def test_locks_do_not_grow_with_the_queues(many, look):
         assert sum("q07" in map(str, row.values() if isinstance(row, dict) else row) for row in seen) > 0
 
 
+@pytest.mark.parametrize("look", ["stats", "health"])
+def test_a_look_at_one_is_not_one_at_all(many, look):
+    """Also by a plan that is kept."""
+    root = many.connect("postgres")
+    root.rows("SET track_functions = 'all'")
+    root.rows("BEGIN")
+    root.rows("SELECT count(*) FROM generate_series(1, 8) AS n, queue.%s('q' || to_char(n, 'FM00'))" % look)
+    assert root.value("SELECT pg_stat_get_xact_function_calls('queue._archive(text)'::regprocedure)") <= 8 * 4  # of all: 12 each time
+    root.rows("COMMIT")
+
+
 def test_what_was_seen_stays(many):
     rows = many.rows("SELECT queue, ready, leased FROM queue.stats() ORDER BY queue")
     assert [tuple(r.values() if isinstance(r, dict) else r) for r in rows] == [("q%02d" % k, 1, 1) for k in range(12)]
