@@ -54,33 +54,73 @@ static const struct task *first_beside(const struct pool *p)
 	return NULL;
 }
 
-/* Has a job there waited for long, and for longer, that could run in place of those of p? */
-static bool goes_first_beside(const struct pool *other, const struct pool *p, usec_t since)
+static bool any_idle(const struct pool *p, bool of_db)
 {
-	bool of_db = p->db->max_connections > 1 && other->db == p->db;
-	bool of_user = account_limits(p->account)->max_servers > 1 && other->account == p->account;
-	const struct task *t = other != p && (of_db || of_user) ? first_beside(other) : NULL;
+	for (const struct database *db = route_first(); db != NULL; db = db->next)
+		for (const struct pool *other = db->pools; other != NULL; other = other->next)
+			if ((of_db ? db == p->db : other->account == p->account) &&
+				other->servers[SERVER_IDLE].count +
+						other->servers[SERVER_KEPT].count >
+					0)
+				return true;
+	return false;
+}
+
+static bool is_full_of_busy(const struct pool *p, bool of_db)
+{
+	return (of_db ? pool_db_is_full(p) : pool_user_is_full(p)) && !any_idle(p, of_db);
+}
+
+/* Is there a server for a job of it, or comes one, or may one be made? */
+static bool may_have_one(const struct pool *p)
+{
+	const struct server *s;
+
+	DL_FOREACH (p->servers[SERVER_IDLE].head, s)
+		if (!s->use.engine && pool_may_use(s))
+			return true;
+	if (need_logins(p) > 0)
+		return true;
+	return !is_full_of_busy(p, true) && !is_full_of_busy(p, false) &&
+	       need_servers_there(p) + p->engines.n < need_task_limit(p);
+}
+
+/* Has a job there waited for long, and for longer, that could run now? */
+static bool goes_first_beside(const struct pool *other, usec_t since)
+{
+	const struct task *t = first_beside(other);
 
 	return t != NULL && t->since < since && demand_starves(t->since, false, loop_now()) &&
 	       !route_stopped(other->db) && !pool_holding_back(other, loop_now()) &&
-	       beside_room(other) > 0;
+	       beside_room(other) > 0 && may_have_one(other);
 }
 
-/* ... for those of p now. Its next job would be there before those of other pools, each time. */
+/* ... for those of p now. Its next job would be there before those of other pools, each time; they count where the limit is
+ * theirs, too. */
 unsigned beside_turn(const struct pool *p)
 {
-	unsigned room = beside_room(p);
-	const struct task *t = room > 0 && room < UINT_MAX ? first_beside(p) : NULL;
+	unsigned of_db = beside_left(p, true, kept_unused(p, true));
+	unsigned of_user = beside_left(p, false, kept_unused(p, false));
+	const struct task *t = (of_db < UINT_MAX || of_user < UINT_MAX) && of_db > 0 && of_user > 0
+				       ? first_beside(p)
+				       : NULL;
 
 	if (t == NULL)
-		return room;
+		return of_db < of_user ? of_db : of_user;
 	for (struct database *db = route_first(); db != NULL; db = db->next)
-		for (struct pool *other = db->pools; other != NULL && room > 0; other = other->next)
-			if (goes_first_beside(other, p, t->since)) {
-				pool_mark_ready(other);
-				room--;
-			}
-	return room;
+		for (struct pool *other = db->pools; other != NULL && of_db > 0 && of_user > 0;
+			other = other->next) {
+			bool its_db = of_db < UINT_MAX && db == p->db;
+			bool its_user = of_user < UINT_MAX && other->account == p->account;
+
+			if (other == p || !(its_db || its_user) ||
+				!goes_first_beside(other, t->since))
+				continue;
+			pool_mark_ready(other);
+			of_db -= its_db;
+			of_user -= its_user;
+		}
+	return of_db < of_user ? of_db : of_user;
 }
 
 /* Tasks that are not to run beside the clients now, though servers were free. */

@@ -1265,6 +1265,33 @@ static void test_jobs_of_another(void **state)
 	jobs_of_another(0, 3, 1, 0);
 }
 
+/* A job that can get no server, as clients keep all that there may be of its user, holds up no job of others. */
+static void a_job_in_vain(int processes, int db_most, int user_most, int of_clients)
+{
+	struct actor *j, *other;
+
+	scene(processes, db_most, user_most, 3);
+	for (int i = 0; i < user_most; i++)
+		now_waits(client(of_clients, 1));
+	j = job(1, 1);
+	now_waits(j);
+	passes(200 * USEC_MSEC);
+	assert_int_equal(j->does, WAITS);
+	other = job(1, 0);
+	now_waits(other);
+	passes(20 * USEC_MSEC);
+	assert_int_equal(other->does, HAS);
+	end();
+}
+
+static void test_a_job_in_vain(void **state)
+{
+	(void)state;
+	a_job_in_vain(1, 50, 2, 1);
+	a_job_in_vain(1, 2, 1, 1);
+	a_job_in_vain(2, 50, 3, 2);
+}
+
 /* Who holds the lock may be killed: the others go on, and what it had is free. */
 static void test_dies_within_the_lock(void **state)
 {
@@ -1349,6 +1376,7 @@ int main(void)
 		cmocka_unit_test(test_closed_while_another_waits),
 		cmocka_unit_test(test_only_a_job),
 		cmocka_unit_test(test_jobs_of_another),
+		cmocka_unit_test(test_a_job_in_vain),
 		cmocka_unit_test(test_dies_within_the_lock),
 		cmocka_unit_test(test_each_name_has_a_row),
 	};
