@@ -1068,6 +1068,9 @@ qb_dialogues = \
 	test/scenario/queue/asked_by_nobody.dlg \
 	test/scenario/queue/back_by_queue.dlg \
 	test/scenario/queue/back_joined.dlg \
+	test/scenario/queue/back_joined_late.dlg \
+	test/scenario/queue/back_row_locked.dlg \
+	test/scenario/queue/back_time_is_over.dlg \
 	test/scenario/queue/engine_silent_keyed.dlg \
 	test/scenario/queue/engine_silent_push.dlg \
 	test/scenario/queue/engine_waits_for_lock.dlg \

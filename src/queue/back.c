@@ -2,8 +2,9 @@
  * Giving jobs back: of connections that broke, of transactions that were rolled back, of clients
  * who left before their rows came; and those of which we never heard, since the answer to our
  * statement was lost. Each through the pool of the role whose lease it was. What fails as there is
- * no connection, or as a queue is locked, is tried again: what waits for the same together, and
- * each queue by itself, as the others need not be locked.
+ * no connection, or as something is locked, is tried again: what waits for the same together, and
+ * each queue by itself, as the others need not be locked. Nor need all jobs of a queue: what is
+ * refused again is cut in two, and again when others of the queue have been given back meanwhile.
  *
  * What a statement of ours has leased is known by its tokens, which are made of a number that we
  * had sent with it (merge_seed). It may be carried out after we have lost sight of it: so it is
@@ -29,15 +30,15 @@
 #include "token.h"
 #include "wakes.h"
 
-#define BACK_MAX    10000 /* that wait to be tried again */
+#define BACK_MAX                                                                                   \
+	10000 /* that wait to be tried again; half of it is for what comes anew, nothing is cut then */
 #define AGAIN_FIRST (500 * USEC_MSEC)
 #define AGAIN_LAST  (30 * USEC_SEC)
 #define TRIED_FOR   (3600 * USEC_SEC)
 #define JOINED_FOR  (600 * USEC_SEC) /* others join one that waits, so each has 50 minutes */
 #define JOINED_MOST 1000             /* jobs of one statement that were not given back by one */
 
-#define UNKNOWN     0    /* was never refused: of whatever queues */
-#define SEVERAL     (-1) /* of several, whose fault it is not */
+#define UNKNOWN     0 /* was never refused: of whatever queues */
 
 struct back {
 	struct back *prev, *next;
@@ -45,7 +46,9 @@ struct back {
 	char user[128]; /* as long as a client may say */
 	usec_t at;      /* of the next try; USEC_NEVER: it is under way */
 	usec_t pause, since;
-	int64_t number;    /* of the queue that they are of; UNKNOWN, SEVERAL */
+	int64_t number;    /* of the queue that they are of; UNKNOWN */
+	bool is_cut;       /* a half of what was refused: joins nothing */
+	bool may_be_cut;   /* when it is refused again */
 	int n;             /* jobs, as far as they are known */
 	struct names jobs; /* tokens, or names of queues */
 	bool is_lost;      /* names */
@@ -154,11 +157,13 @@ static bool is_of_all(const struct pg_error *err)
 	       strncmp(err->sqlstate, "53", 2) == 0;
 }
 
-/* Of the connection, or of what others did meanwhile to one of the queues. */
-static bool passes(const struct pg_error *err)
+/* Of the connection, or of what others did meanwhile to one of the queues. Time may be over for what one of many jobs had to
+ * wait for. */
+static bool may_pass(const struct back *b, const struct pg_error *err)
 {
 	return is_of_all(err) || strcmp(err->sqlstate, "55P03") == 0 ||
-	       strcmp(err->sqlstate, "42P01") == 0 || merge_may_repeat(err, 0);
+	       strcmp(err->sqlstate, "42P01") == 0 || merge_may_repeat(err, 0) ||
+	       (!b->is_lost && !b->is_mixed && b->n > 1 && strcmp(err->sqlstate, "57014") == 0);
 }
 
 static void try_later(struct back *b)
@@ -178,9 +183,10 @@ static bool same_text(const char *a, const char *b)
 static bool may_join(const struct back *b, const struct back *to)
 {
 	return to != b && to->at != USEC_NEVER && !to->is_lost && to->number == b->number &&
-	       to->db == b->db && same_text(to->error, b->error) && same_text(to->user, b->user) &&
-	       !to->is_mixed && !b->is_mixed && to->n + b->n <= JOINED_MOST &&
-	       loop_now() - to->since < JOINED_FOR && loop_now() - b->since < JOINED_FOR;
+	       !to->is_cut && !b->is_cut && to->db == b->db && same_text(to->error, b->error) &&
+	       same_text(to->user, b->user) && !to->is_mixed && !b->is_mixed &&
+	       to->n + b->n <= JOINED_MOST && loop_now() - to->since < JOINED_FOR &&
+	       loop_now() - b->since < JOINED_FOR;
 }
 
 /* false: memory; both are as they were. */
@@ -197,7 +203,8 @@ static bool join(struct back *b, struct back *to)
 	to->jobs = all;
 	to->n += b->n;
 	to->since = b->since < to->since ? b->since : to->since;
-	to->pause = b->pause > to->pause ? b->pause : to->pause;
+	to->pause = b->pause < to->pause ? b->pause : to->pause;
+	to->may_be_cut = true;
 	to->at = soon < to->at ? soon : to->at;
 	head_mark_min(&to->mark, b->mark);
 	loop_tick_at(backs.tick, to->at);
@@ -232,7 +239,7 @@ static int piece_order(const void *a, const void *b)
 }
 
 /* NULL: memory. */
-static struct piece *pieces_of(const struct back *b, bool by_queue)
+static struct piece *pieces_of(const struct back *b)
 {
 	struct piece *all = mem_alloc((size_t)b->n * sizeof(*all));
 	int n = 0;
@@ -241,7 +248,7 @@ static struct piece *pieces_of(const struct back *b, bool by_queue)
 		return NULL;
 	NAMES_FOREACH (at, &b->jobs) {
 		if (*at != '\0')
-			all[n++] = (struct piece){at, by_queue ? token_number(at) : SEVERAL, true};
+			all[n++] = (struct piece){at, token_number(at), true};
 		else
 			for (int i = 0; i < n; i++)
 				all[i].got = false;
@@ -261,7 +268,10 @@ static struct back *part_new(const struct back *b, int64_t number)
 	memcpy(part->user, b->user, sizeof(part->user));
 	part->since = b->since;
 	part->pause = b->pause;
-	part->number = number;
+	part->number = number > 0 ? number : UNKNOWN;
+	part->is_cut = b->number != UNKNOWN;
+	if (part->is_cut)
+		part->pause = AGAIN_FIRST;
 	part->mark = b->mark;
 	return part;
 }
@@ -278,16 +288,19 @@ static void part_add(struct back *part, const struct piece *p, const char *error
 	part->n++;
 }
 
-/* What goes together, each an entry that is in no list but this. How many they are; 0: memory. */
-static unsigned parts_of(const struct back *b, bool by_queue, struct back **ret)
+/* Of one queue: two halves of it; else each of its queues. Each an entry that is in no list but this. How many they are;
+ * 0: memory. */
+static unsigned parts_of(const struct back *b, struct back **ret)
 {
-	struct piece *all = pieces_of(b, by_queue);
+	struct piece *all = pieces_of(b);
 	struct back *last = NULL;
 	unsigned n = 0;
 	bool failed = all == NULL;
 
 	for (int i = 0; !failed && i < b->n; i++) {
-		if (last == NULL || last->number != all[i].number) {
+		bool half = b->number != UNKNOWN && i == b->n / 2;
+
+		if (last == NULL || half || last->number != all[i].number) {
 			last = part_new(b, all[i].number);
 			if (last == NULL) {
 				failed = true;
@@ -313,18 +326,27 @@ static void parts_free(struct back *parts)
 	}
 }
 
+static bool is_to_cut(const struct back *b, bool refused)
+{
+	if (b->is_lost)
+		return false;
+	if (b->number == UNKNOWN)
+		return true;
+	return refused && b->may_be_cut && b->n > 1 && !b->is_mixed;
+}
+
 /* Without memory, or room, all of it waits as it is. */
-static void keep(struct back *b, bool by_queue)
+static void keep(struct back *b, bool refused)
 {
 	struct back *parts = NULL, *part, *tmp;
 	unsigned n;
 
-	if (b->is_lost || b->number > UNKNOWN || (b->number == SEVERAL && !by_queue)) {
+	if (!is_to_cut(b, refused)) {
 		settle(b);
 		return;
 	}
-	n = parts_of(b, by_queue, &parts);
-	if (n == 0 || backs.n - 1 + n > BACK_MAX) {
+	n = parts_of(b, &parts);
+	if (n == 0 || backs.n - 1 + n > BACK_MAX / 2) {
 		parts_free(parts);
 		try_later(b);
 		return;
@@ -335,6 +357,18 @@ static void keep(struct back *b, bool by_queue)
 		settle(part);
 	}
 	back_free(b);
+}
+
+/* The queue is not locked: if others of it are refused again, it is for some of their jobs. */
+static void others_may_be_cut(const struct back *b)
+{
+	struct back *other;
+
+	if (b->number == UNKNOWN)
+		return;
+	DL_FOREACH (backs.first, other)
+		if (other->db == b->db && other->number == b->number)
+			other->may_be_cut = true;
 }
 
 static void give_up(struct back *b, const char *why)
@@ -369,7 +403,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	struct back *b = arg;
 
 	b->at = 0;
-	if (err != NULL && passes(err) && loop_now() - b->since <= TRIED_FOR) {
+	if (err != NULL && may_pass(b, err) && loop_now() - b->since <= TRIED_FOR) {
 		keep(b, !is_of_all(err));
 		return;
 	}
@@ -381,6 +415,7 @@ static void on_done(void *arg, const struct pg_error *err)
 		log_info("%s: jobs of a statement whose answer was lost were given back",
 			b->db->name);
 	wake_queues(b->db, &b->names, b->mark);
+	others_may_be_cut(b);
 	if (b->is_lost)
 		looked(b);
 	else
@@ -496,7 +531,7 @@ void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int
 		doubt_forget(tokens[i]);
 	if (b == NULL) {
 		log_warning(
-			"%s: out of memory: %d jobs are not given back, their leases will run out",
+			"%s: %d jobs are not given back, as too many wait for that or there is no memory; their leases will run out",
 			db->name, n);
 		return;
 	}
