@@ -204,7 +204,7 @@ $$;
 
 -- Of TAKE, before it locks anything: is this the lane that was looked at, as it was then, and is there something to be done? Else when
 -- there may be something; 0: it may go; -1: at once, as there is more to look at; below that -1 less when: and at once, of the next
--- lane. own_ms: when something of it comes again.
+-- lane; below -2^40 by the number of lanes: at once, but each of them once. own_ms: when something of it comes again.
 CREATE OR REPLACE FUNCTION queue._is_sifted(s queue.streams, u queue.subscriptions, p queue.positions, fits int8[], l queue._look,
 	least_events int4, within interval, lag interval, own_ms int8, OUT acts bool, OUT due_ms int8)
 LANGUAGE plpgsql
@@ -277,8 +277,10 @@ BEGIN
 		due_ms := 0;
 	ELSIF l.young IS NOT NULL AND got = 0 THEN
 		due_ms := queue._next_lane(u, least(own_ms, queue._ms_until(l.young + lag)));
-	ELSIF got > 0 OR NOT l.ended OR l.rest OR u.lanes > 1 AND (l.reach IS NOT NULL OR l.early OR l.floor < 9223372036854775807) THEN
+	ELSIF got > 0 OR NOT l.ended OR l.rest THEN
 		due_ms := -1;
+	ELSIF u.lanes > 1 AND (l.early OR l.floor < 9223372036854775807) THEN
+		due_ms := -1099511627776 - u.lanes;
 	END IF;
 END
 $$;

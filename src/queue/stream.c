@@ -36,6 +36,7 @@
 
 #define LANE_LOCKED 100  /* ms: what the database says if a lane was not free */
 #define BESIDE_SLOW 1000 /* ms: ... and that may be the one of who reads slowly */
+#define LANE_PASSED (-(INT64_C(1) << 40)) /* less how many there are: see note_lane() */
 
 struct failure {
 	struct pg_error err;
@@ -229,11 +230,14 @@ static void fail_behind_done(struct reader *w)
 }
 
 /* With WHERE one lane is looked at. What is there has to wait, which is told as -1 - due: another one may have
- * what need not. */
-static void note_waiting(struct reader *w)
+ * what need not. Or nothing fits, and the lane is past it: the next one is looked at, but each of them once, however much is
+ * pushed meanwhile. */
+static void note_lane(struct reader *w)
 {
 	int64_t first = w->waiting_ms;
 
+	if (w->due_ms < LANE_PASSED)
+		w->due_ms = ++w->passed < LANE_PASSED - w->due_ms ? -1 : 0;
 	if (w->due_ms < -1) {
 		if (first == 0 || -1 - w->due_ms < first)
 			w->waiting_ms = -1 - w->due_ms;
@@ -244,6 +248,7 @@ static void note_waiting(struct reader *w)
 			w->due_ms = first;
 		w->waiting = 0;
 		w->waiting_ms = 0;
+		w->passed = 0;
 	}
 }
 
@@ -253,7 +258,7 @@ static void wait_on(struct reader *w)
 	usec_t at = loop_now() + (system_is_up(w->db) ? p->queue_rescan : p->queue_safety_poll);
 	usec_t counted, due;
 
-	note_waiting(w);
+	note_lane(w);
 	if (w->due_ms == LANE_LOCKED && w->wish->sub->slow > 0)
 		w->due_ms = BESIDE_SLOW;
 	due = w->due_ms > 0 ? loop_now() + (usec_t)w->due_ms * USEC_MSEC : USEC_NEVER;

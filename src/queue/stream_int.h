@@ -77,7 +77,7 @@ struct reader {
 	usec_t heard; /* when the last row has come */
 	uint64_t sent; /* SHOWN_UNREAD: so much the client had read when it was last looked at */
 	/* of an answer without a delivery; 0: not told; -1: there is more to look at; below: in the next lane, see
-	 * note_waiting() */
+	 * note_lane() */
 	int64_t due_ms;
 	bool out, ours; /* all that it may have out is; and was ended by this transaction */
 	usec_t until;   /* its lease does not end before; 0: not known */
@@ -87,6 +87,7 @@ struct reader {
 	struct quiet quiet;      /* WHERE, LAG: after a look in vain; MIN: until there may be enough */
 	int waiting;             /* WHERE: so many lanes have something that has to wait */
 	int64_t waiting_ms;      /* ... the first of them; 0: none */
+	int passed;              /* ... and so many had nothing that fits */
 	struct failure *failure; /* of its condition, while it is asked at which event */
 	int16_t formats[DELIVERY_COLUMNS];
 	char name[SUBSCRIPTION_MAX + 1];

@@ -8,6 +8,7 @@ import pytest
 
 from test_stream_beside import groups
 
+PASSED = -2 ** 40       # below it by the number of lanes
 ASKED = """
 	WITH fits AS MATERIALIZED (SELECT peek.id FROM (SELECT l.* FROM queue._look_for(%(said)s::text[], 'jsonb') AS s,
 			LATERAL queue._look_at_jsonb(s.n, s.most) AS l) AS peek WHERE ({0}) IS TRUE LIMIT ((%(said)s::text[])[3])::int8)
@@ -33,10 +34,13 @@ def ask(session, where, lim=100, least=None, within=None, lag=None, waiting=0):
 
 def take(session, where, lim=100, **more):
     """As the proxy does it: -1 is asked again at once, and below that of the next lane. The rows, and when there may be something."""
-    waiting = []
+    waiting, passed = [], 0
     for asked in range(1, 200):
         rows = ask(session, where, lim, waiting=len(waiting), **more)
         due = rows[0][4]
+        if due is not None and due < PASSED:
+            passed += 1
+            due = -1 if passed < PASSED - due else None
         if due is not None and due < -1:
             waiting.append(-1 - due)
         elif due != -1:
@@ -236,6 +240,27 @@ def test_a_lane_without_events_is_somebodys(db):
     assert (rows, due, asked) == ([], 100, 1)
     holds.rows("COMMIT")
     assert take(db, "true")[0] == []
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_a_steady_stream_of_what_does_not_fit(db, n):
+    """Something is pushed at each look: each lane is looked at, and then it waits."""
+    make(db, n)
+    steady, session = "abcdefgh", db.connect()
+
+    class Pushes:
+        class conn:
+            @staticmethod
+            def execute(*args):
+                put(db, 0, *([0] * 50), group=random.choice(steady))
+                return session.conn.execute(*args)
+    for i in range(1, 6):
+        rows, _, asked = take(Pushes, "payload <> '0'")
+        assert rows == [] and asked <= n + 1
+        put(db, i, group=steady[i])
+        rows, _, asked = take(Pushes, "payload <> '0'")
+        assert [r[2] for r in rows] == [i] and asked <= n + 1
+        done(db, rows)
 
 
 def test_events_are_gone(db):
