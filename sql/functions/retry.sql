@@ -570,7 +570,8 @@ BEGIN
 	INSERT INTO queue._gone SELECT 'retry', r.sub, r.id FROM queue.retries AS r
 		WHERE r.sub = ANY (queue._lanes(u)) AND r.delivery IS NULL AND (ids IS NULL OR r.id = ANY (ids))
 			AND (until IS NULL OR CASE WHEN r.dead THEN r.due_at ELSE r.pushed_at END <= until)
-			AND (which IS NULL OR which = CASE WHEN r.dead THEN 'dead' WHEN r.due_at <= moment THEN 'ready' ELSE 'later' END);
+			AND (which IS NULL OR which = CASE WHEN r.dead THEN 'dead' WHEN r.due_at <= moment THEN 'ready' ELSE 'later' END)
+		ORDER BY r.sub, r.id;	-- lanes are locked in the order of all who lock several
 	GET DIAGNOSTICS gone = ROW_COUNT;
 	IF gone > 0 AND u.blocks THEN	-- others have waited for them
 		PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);

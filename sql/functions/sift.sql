@@ -233,7 +233,7 @@ BEGIN
 			END IF;
 		END IF;
 		-- nothing was looked at: a position moves if that saves work, as without a condition
-		acts := fits <> '{}' OR l.reach IS NOT NULL OR l.rest OR l.ended AND (cardinality(l.late) > 0 OR u.ends IS NOT NULL
+		acts := fits <> '{}' OR l.reach IS NOT NULL OR l.ended AND (l.rest OR cardinality(l.late) > 0 OR u.ends IS NOT NULL
 			OR u.lanes > 1 AND (l.early OR l.floor < 9223372036854775807)	-- all of it is of other lanes: the next look is at one of them
 			OR pg_snapshot_xmax(l.w)::text::numeric - l.lo::text::numeric > 1000);
 		IF NOT acts AND l.young IS NOT NULL THEN
@@ -275,9 +275,7 @@ BEGIN
 	due_ms := own_ms;
 	IF u.ends IS NOT NULL AND p.s1::text = u.ends::text THEN
 		due_ms := 0;
-	ELSIF l.young IS NOT NULL AND got = 0 THEN
-		due_ms := queue._next_lane(u, least(own_ms, queue._ms_until(l.young + lag)));
-	ELSIF got > 0 OR NOT l.ended OR l.rest THEN
+	ELSIF got > 0 OR NOT l.ended OR l.rest THEN	-- what is too young is told when nothing else moves
 		due_ms := -1;
 	ELSIF u.lanes > 1 AND (l.early OR l.floor < 9223372036854775807) THEN
 		due_ms := -1099511627776 - u.lanes;

@@ -290,6 +290,8 @@ BEGIN
 	ELSIF NEW.what = 'deliveries' THEN
 		DELETE FROM queue.deliveries AS t WHERE t.sub = NEW.number;
 	ELSIF NEW.what = 'retry' THEN	-- not one that is out
+		-- a take that still sees it would copy what is behind it in its group, and nobody would tell that when to come
+		PERFORM FROM queue.subscriptions AS t WHERE t.number = NEW.number AND t.blocks FOR NO KEY UPDATE;
 		WITH gone AS (DELETE FROM queue.retries AS t WHERE t.sub = NEW.number AND t.id = NEW.n AND t.delivery IS NULL RETURNING t.*)
 			SELECT array_agg(DISTINCT g."group") INTO groups FROM gone AS g WHERE g.blocks;
 	ELSIF NEW.what = 'retries' THEN

@@ -53,6 +53,27 @@ def test_nothing_is_due_meanwhile(s):
     assert s.value(due) is None
 
 
+def test_what_comes_while_its_first_is_purged(s):
+    """By somebody who has not committed: it is copied behind nothing, or it is told to come."""
+    put(s, "a1")
+    fail(s, take(s)[0], 1, after="1 h")
+    s.rows("UPDATE queue.retries SET dead = true")
+    put(s, "a2")
+    one, two = s.connect(), s.connect()
+    one.rows("BEGIN")
+    assert one.value("SELECT queue.purge_for('s', 'a')") == 1
+    take(two)
+    one.rows("COMMIT")
+    put(s, "a3")
+    got = []
+    for _ in range(3):
+        token, events = take(two)
+        got += names(events)
+        if token:
+            done(two, token)
+    assert got == ["a2", "a3"]
+
+
 def test_a_few_at_a_time(s):
     put(s, *("a%d" % i for i in range(1, 8)))
     fail(s, take(s, lim=2)[0], 1, after="0")

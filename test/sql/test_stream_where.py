@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+import test_stream_beside as beside
 from test_stream_beside import groups
 
 PASSED = -2 ** 40       # below it by the number of lanes
@@ -261,6 +262,49 @@ def test_a_steady_stream_of_what_does_not_fit(db, n):
         rows, _, asked = take(Pushes, "payload <> '0'")
         assert [r[2] for r in rows] == [i] and asked <= n + 1
         done(db, rows)
+
+
+def old(db, *payloads):
+    """Pushed long ago."""
+    number = db.value("SELECT number FROM queue.streams")
+    for ring in range(4):
+        db.rows("UPDATE queue.e%d_%d SET pushed_at = now() - interval '2 h' WHERE payload::jsonb #>> '{}' = ANY (%%s)" % (number, ring), list(payloads))
+
+
+def test_too_young_beside_what_somebody_takes(db):
+    """A lane with the rest of a window that is too young, another one that a slow client has: nothing moves, so it pauses."""
+    make(db, 2)
+    a, b = groups(db, 2)
+    put(db, "a1", group=a)
+    assert [r[2] for r in take(db, "true")[0]] == ["a1"]
+    put(db, "b1", "b2", "b3", group=b)
+    old(db, "b1", "b2")
+    rows, _, _ = take(db, "true", 2, lag="1 h")
+    assert [r[2] for r in rows] == ["b1", "b2"]
+    done(db, rows)
+    db.rows("UPDATE queue.deliveries SET lease_until = clock_timestamp() - interval '1 s'")
+    slow, other = db.connect(), db.connect()
+    assert beside.ask(slow)[1] == ["a1"]
+    rows, due, asked = take(other, "true", 2, lag="1 h")
+    assert rows == [] and due <= 100 and asked <= 4
+    slow.rows("ROLLBACK")
+    rows, _, _ = take(other, "true", 2, lag="1 h")
+    assert [r[2] for r in rows] == ["a1"]
+
+
+def test_behind_a_lane_that_is_too_young(db):
+    """Such a lane moves once, which changes the order of the lanes: no other one is passed over for it."""
+    make(db, 3)
+    for group, names in zip(groups(db, 3), (["a1", "a2", "a3"], ["b1"], ["c1"])):
+        put(db, *names, group=group)
+        old(db, *names[:2])
+        rows, _, _ = take(db, "true", 2, lag="1 h")
+        assert [r[2] for r in rows] == names[:2]
+        done(db, rows)
+    put(db, "b2", group=groups(db, 3)[1])
+    old(db, "b2")
+    rows, _, _ = take(db, "true", 2, lag="1 h")
+    assert [r[2] for r in rows] == ["b2"]
 
 
 def test_events_are_gone(db):
