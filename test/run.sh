@@ -17,6 +17,8 @@
 #   deb         the Debian package: built, looked into
 #   quickstart  contrib/quickstart.sh: start, again, status, stop
 #
+# dist, deb and quickstart run beside the programs of fuzz, if that is one of the parts.
+#
 # Builds are in build/NAME. QB_JOBS: parallel jobs. QB_NO_INSTALL=1: do not install packages.
 # PYTEST_ARGS: more arguments for pytest, such as "-k cancel -x".
 set -u
@@ -31,6 +33,14 @@ jobs=${QB_JOBS:-$(nproc 2>/dev/null || echo 2)}
 logs=$repo/build/logs
 python=/usr/bin/python3
 mkdir -p "$logs"
+# What distcheck compiles is what the build with gcc has compiled.
+ccache_used() {
+	[ -d /usr/lib/ccache ] || return 0
+	PATH=/usr/lib/ccache:$PATH
+	CCACHE_BASEDIR=${CCACHE_BASEDIR:-$repo} CCACHE_NOHASHDIR=1
+	CCACHE_DIR=${CCACHE_DIR:-${HOME:-$repo/build}/.cache/ccache}
+	export PATH CCACHE_BASEDIR CCACHE_NOHASHDIR CCACHE_DIR
+}
 # shellcheck source=dev/packages.sh
 . "$repo/dev/packages.sh"
 
@@ -98,6 +108,7 @@ install_packages() {
 	esac
 	case " $* " in *' it '*) wanted="$wanted slapd libpam-modules" ;; esac
 	case " $* " in *' deb '*) wanted="$wanted build-essential debhelper" ;; esac
+	case " $* " in *' dist '*) wanted="$wanted ccache" ;; esac
 	# shellcheck disable=SC2086
 	missing=$(packages_missing $wanted)
 	[ -n "$missing" ] || return 0
@@ -179,16 +190,18 @@ part_build() {
 part_unit() {
 	need_build asan || return
 	total=0 bad=0
-	for t in build/asan/test/unit/test_*; do
-		[ -f "$t" ] && [ -x "$t" ] || continue
+	units=$(find build/asan/test/unit -maxdepth 1 -type f -name 'test_*' -perm -u=x | sort)
+	# shellcheck disable=SC2016
+	echo "$units" | xargs -P "$jobs" -I '{}' sh -c \
+		'l=$2/${1##*/}.log; CMOCKA_MESSAGE_OUTPUT=stdout "$1" >"$l" 2>&1 </dev/null; echo $? >"$l.code"' unit '{}' "$logs"
+	for t in $units; do
 		log=$logs/$(basename "$t").log
-		CMOCKA_MESSAGE_OUTPUT=stdout "$t" >"$log" 2>&1 </dev/null
-		code=$?
+		code=$(cat "$log.code")
 		p=$(number "$log" '\[  PASSED  \] \([0-9]*\) test')
 		f=$(number "$log" '\[  FAILED  \] \([0-9]*\) test')
 		total=$((total + ${p:-0}))
 		bad=$((bad + ${f:-0}))
-		if [ $code -eq 0 ]; then
+		if [ "$code" -eq 0 ]; then
 			printf 'ok     %s: %s tests\n' "$(basename "$t")" "${p:-0}"
 		else
 			cat "$log"
@@ -351,7 +364,7 @@ fuzz_fixed() {
 	setarch -R true 2>/dev/null && fixed='setarch -R'
 	seeds=$(printf '%s,' test/fuzz/corpus/"$name"/*)
 	# shellcheck disable=SC2086
-	$fixed "$t" -seed=1 -runs="$(fuzz_runs "$name")" -max_total_time=60 -reload=0 -use_cmp=0 $fuzz_options \
+	$fixed "$t" -seed=1 -runs="$(fuzz_runs "$name")" -max_total_time=120 -reload=0 -use_cmp=0 $fuzz_options \
 		-artifact_prefix="build/fuzz/fuzz_$name-" $dict -seed_inputs="${seeds%,}" "$new"
 	code=$?
 	rm -rf "$new"
@@ -367,47 +380,56 @@ fuzz_random() {
 		"$new" "test/fuzz/corpus/$name"
 }
 
-# As many at a time as there are processors.
-part_fuzz() {
-	need_build fuzz || return
-	running=''
-	n=0
-	for t in build/fuzz/test/fuzz/fuzz_*; do
-		[ -f "$t" ] && [ -x "$t" ] || continue
-		name=$(basename "$t")
-		name=${name#fuzz_}
+# fuzz_lane TARGET...: those that no other lane has begun.
+fuzz_lane() {
+	for t; do
+		name=${t##*/fuzz_}
+		mkdir "$logs/fuzz_begun/$name" 2>/dev/null || continue
 		dict=''
 		[ -f "test/fuzz/$name.dict" ] && dict="-dict=test/fuzz/$name.dict"
 		if [ -n "${QB_FUZZ_SECONDS:-}" ]; then
-			fuzz_random >"$logs/fuzz_$name.log" 2>&1 </dev/null &
+			fuzz_random >"$logs/fuzz_$name.log" 2>&1 </dev/null
 		else
-			fuzz_fixed >"$logs/fuzz_$name.log" 2>&1 </dev/null &
+			fuzz_fixed >"$logs/fuzz_$name.log" 2>&1 </dev/null
 		fi
-		running="$running $!:fuzz_$name"
-		n=$((n + 1))
-		[ $((n % jobs)) -eq 0 ] && fuzz_results
+		echo $? >"$logs/fuzz_begun/$name/code"
 	done
-	fuzz_results
-	[ $n -gt 0 ] || not_ok "fuzz: no targets were built"
 }
 
-fuzz_results() {
-	for r in $running; do
-		if wait "${r%%:*}"; then
+# As many lanes as there are processors.
+part_fuzz() {
+	need_build fuzz
+	built=$?
+	begin_beside
+	[ $built -eq 0 ] || return
+	rm -rf "$logs/fuzz_begun"
+	mkdir "$logs/fuzz_begun"
+	# shellcheck disable=SC2046
+	set -- $(find build/fuzz/test/fuzz -maxdepth 1 -type f -name 'fuzz_*' -perm -u=x | sort)
+	[ $# -gt 0 ] || not_ok "fuzz: no targets were built"
+	lanes=''
+	for n in $(seq "$jobs"); do
+		fuzz_lane "$@" &
+		lanes="$lanes $!"
+	done
+	# shellcheck disable=SC2086
+	wait $lanes
+	for t; do
+		name=${t##*/fuzz_}
+		if [ "$(cat "$logs/fuzz_begun/$name/code")" = 0 ]; then
 			ok
-			printf 'ok     %s: %s runs\n' "${r#*:}" \
-				"$(number "$logs/${r#*:}.log" 'stat::number_of_executed_units: *\([0-9]*\)')"
+			printf 'ok     fuzz_%s: %s runs\n' "$name" "$(number "$logs/fuzz_$name.log" 'stat::number_of_executed_units: *\([0-9]*\)')"
 		else
-			tail -n 40 "$logs/${r#*:}.log"
-			not_ok "${r#*:}"
+			tail -n 40 "$logs/fuzz_$name.log"
+			not_ok "fuzz_$name"
 		fi
 	done
-	running=''
 }
 
 # The dialogues as they are written: part_scenario has played what can go wrong in them.
 part_dist() {
-	need_build gcc && check "make distcheck" make -C build/gcc -s -j"$jobs" distcheck DLG_LOG_FLAGS=-1
+	need_build gcc && check "make distcheck" make -C build/gcc -s -j"$jobs" distcheck DLG_LOG_FLAGS=-1 \
+		DISTCHECK_CONFIGURE_FLAGS="CC=gcc --enable-werror"
 }
 
 part_deb() {
@@ -447,6 +469,39 @@ part_quickstart() {
 	check "quickstart leaves nothing" test ! -e "$QB_QUICKSTART_DIR"
 }
 
+# --- side by side ----------------------------------------------------------------------------------
+
+# What configures, links and packs needs one processor, and leaves the other one to programs of fuzz, which need one each.
+# In the background, one part after the other: what they print and count is kept until end_beside.
+beside_pid=''
+begin_beside() {
+	[ -n "$beside" ] || return 0
+	rm -f "$logs/beside.counts"
+	(
+		passed=0 failed=0 skipped=0 failures=''
+		for part in $beside; do
+			head_line "$part"
+			"part_$part"
+		done
+		echo "$failures" >"$logs/beside.failures"
+		echo "$passed $failed $skipped" >"$logs/beside.counts"
+	) >"$logs/beside.log" 2>&1 &
+	beside_pid=$!
+}
+
+end_beside() {
+	wait "$beside_pid"
+	beside_pid=''
+	cat "$logs/beside.log"
+	if [ -f "$logs/beside.counts" ]; then
+		read -r p f s <"$logs/beside.counts"
+		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+		failures="$failures$(cat "$logs/beside.failures")"
+	else
+		not_ok "what runs beside fuzz:$beside"
+	fi
+}
+
 # --- main -----------------------------------------------------------------------------------------
 
 started=$(date +%s)
@@ -460,13 +515,23 @@ for part; do
 	esac
 done
 install_packages "$@"
+ccache_used
 case " $* " in *' drivers '*) drivers_packages ;; esac
 find_postgres || pg_bin=''
 postgres_in_memory
 before=$(postgres_version "$pg_bin")
+beside=''
+case " $* " in *' fuzz '*)
+	for part; do
+		case $part in dist | deb | quickstart) beside="$beside $part" ;; esac
+	done
+	;;
+esac
 for part; do
+	case " $beside " in *" $part "*) continue ;; esac
 	head_line "$part"
 	"part_$part"
+	[ -z "$beside_pid" ] || end_beside
 done
 after=$(postgres_version "$pg_bin")
 
