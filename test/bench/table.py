@@ -37,7 +37,7 @@ def spread(ours, theirs):
     """The median of the ratios of each round, and between what their middle half is, as text."""
     ratios = [a / b for a, b in zip(ours, theirs) if a is not None and b]
     if len(ratios) < 4:
-        return "%.2f x" % statistics.median(ratios)
+        return number(median(ratios), "%.2f x")
     low, middle, high = statistics.quantiles(ratios, n=4)
     return "%.2f x (%.2f to %.2f)" % (middle, low, high)
 
