@@ -136,7 +136,7 @@ def protocols(rig, plan):
 def prepared(rig, plan):
     """prepared statements of one client and of more, beside hand-written SQL, in many turns"""
     rows, told = [], []
-    hands = (Hand("pgbouncer", "session"), Hand("pgbouncer"))
+    hands = (Hand("pgbouncer", "session"), *([Hand("pgbouncer")] if rig.prepares else []))
     with both_poolers(rig) as poolers:
         for clients in plan.prepared_clients:
             def once(c, clients=clients):
