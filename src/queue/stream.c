@@ -34,8 +34,8 @@
 #include "types.h"
 #include "wakes.h"
 
-#define LANE_LOCKED 100  /* ms: what the database says if a lane was not free */
-#define BESIDE_SLOW 1000 /* ms: ... and that may be the one of who reads slowly */
+#define LANE_LOCKED 100                   /* ms: what the database says if a lane was not free */
+#define BESIDE_SLOW 1000                  /* ms: ... and that may be the one of who reads slowly */
 #define LANE_PASSED (-(INT64_C(1) << 40)) /* less how many there are: see note_lane() */
 
 struct failure {
