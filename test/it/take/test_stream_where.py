@@ -232,14 +232,15 @@ def test_parallel_is_changed(c):
     put(c, 51, 100)
     tag(c, "QUEUE RELEASE '%s'" % token)
     got = []
-    while True:
-        rows = c.rows("QUEUE TAKE orders FOR many LIMIT 4 WAIT '200ms' WHERE (payload::int % 2 = 0)")
-        if not rows:
-            break
+    while len(got) < 50:
+        rows = c.rows("QUEUE TAKE orders FOR many LIMIT 4 WAIT '20s' WHERE (payload::int % 2 = 0)")
+        assert rows
         got += [int(r["payload"]) for r in rows]
         tag(c, "QUEUE DONE '%s'" % rows[0]["token"])
     assert sorted(got) == list(range(2, 101, 2))
-    assert len([r for r in c.rows("QUEUE SUBSCRIPTIONS orders") if r["subscription"] == "many"]) == 2
+    # the last take of the lanes of before removes them
+    wait_for(lambda: c.rows("QUEUE TAKE orders FOR many WHERE (payload::int % 2 = 0)") == [] and
+             len([r for r in c.rows("QUEUE SUBSCRIPTIONS orders") if r["subscription"] == "many"]) == 2, "two lanes")
 
 
 def test_block(c):
