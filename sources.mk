@@ -1069,6 +1069,8 @@ qb_dialogues = \
 	test/scenario/queue/back_by_queue.dlg \
 	test/scenario/queue/back_joined.dlg \
 	test/scenario/queue/back_joined_late.dlg \
+	test/scenario/queue/back_locked_long.dlg \
+	test/scenario/queue/back_refused_for_ever.dlg \
 	test/scenario/queue/back_row_locked.dlg \
 	test/scenario/queue/back_time_is_over.dlg \
 	test/scenario/queue/engine_silent_keyed.dlg \

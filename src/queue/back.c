@@ -4,7 +4,8 @@
  * statement was lost. Each through the pool of the role whose lease it was. What fails as there is
  * no connection, or as something is locked, is tried again: what waits for the same together, and
  * each queue by itself, as the others need not be locked. Nor need all jobs of a queue: what is
- * refused again is cut in two, and again when others of the queue have been given back meanwhile.
+ * refused again is cut in two. If both halves are refused they come together again, and are cut
+ * when others of the queue have been given back since.
  *
  * What a statement of ours has leased is known by its tokens, which are made of a number that we
  * had sent with it (merge_seed). It may be carried out after we have lost sight of it: so it is
@@ -38,6 +39,8 @@
 #define JOINED_FOR  (600 * USEC_SEC) /* others join one that waits, so each has 50 minutes */
 #define JOINED_MOST 1000             /* jobs of one statement that were not given back by one */
 
+#define ASKED_MOST  100 /* of its tokens, of which queue they are */
+
 #define UNKNOWN     0 /* was never refused: of whatever queues */
 
 struct back {
@@ -48,7 +51,8 @@ struct back {
 	usec_t pause, since;
 	int64_t number;    /* of the queue that they are of; UNKNOWN */
 	bool is_cut;       /* a half of what was refused: joins nothing */
-	bool may_be_cut;   /* when it is refused again */
+	bool was_in_vain;  /* to cut it */
+	bool may_be_cut;   /* nevertheless */
 	int n;             /* jobs, as far as they are known */
 	struct names jobs; /* tokens, or names of queues */
 	bool is_lost;      /* names */
@@ -157,13 +161,13 @@ static bool is_of_all(const struct pg_error *err)
 	       strncmp(err->sqlstate, "53", 2) == 0;
 }
 
-/* Of the connection, or of what others did meanwhile to one of the queues. Time may be over for what one of many jobs had to
- * wait for. */
+/* Of the connection, or of what others did meanwhile to one of the queues. Time may be over for what a job had to wait for.
+ */
 static bool may_pass(const struct back *b, const struct pg_error *err)
 {
 	return is_of_all(err) || strcmp(err->sqlstate, "55P03") == 0 ||
 	       strcmp(err->sqlstate, "42P01") == 0 || merge_may_repeat(err, 0) ||
-	       (!b->is_lost && !b->is_mixed && b->n > 1 && strcmp(err->sqlstate, "57014") == 0);
+	       (!b->is_lost && strcmp(err->sqlstate, "57014") == 0);
 }
 
 static void try_later(struct back *b)
@@ -204,7 +208,7 @@ static bool join(struct back *b, struct back *to)
 	to->n += b->n;
 	to->since = b->since < to->since ? b->since : to->since;
 	to->pause = b->pause < to->pause ? b->pause : to->pause;
-	to->may_be_cut = true;
+	to->was_in_vain |= b->was_in_vain;
 	to->at = soon < to->at ? soon : to->at;
 	head_mark_min(&to->mark, b->mark);
 	loop_tick_at(backs.tick, to->at);
@@ -270,6 +274,7 @@ static struct back *part_new(const struct back *b, int64_t number)
 	part->pause = b->pause;
 	part->number = number > 0 ? number : UNKNOWN;
 	part->is_cut = b->number != UNKNOWN;
+	part->was_in_vain = b->was_in_vain;
 	if (part->is_cut)
 		part->pause = AGAIN_FIRST;
 	part->mark = b->mark;
@@ -332,7 +337,8 @@ static bool is_to_cut(const struct back *b, bool refused)
 		return false;
 	if (b->number == UNKNOWN)
 		return true;
-	return refused && b->may_be_cut && b->n > 1 && !b->is_mixed;
+	return refused && b->n > 1 && !b->is_mixed &&
+	       (b->may_be_cut || (!b->is_cut && !b->was_in_vain));
 }
 
 /* Without memory, or room, all of it waits as it is. */
@@ -342,11 +348,13 @@ static void keep(struct back *b, bool refused)
 	unsigned n;
 
 	if (!is_to_cut(b, refused)) {
+		b->was_in_vain |= b->is_cut && refused;
+		b->is_cut &= !refused;
 		settle(b);
 		return;
 	}
 	n = parts_of(b, &parts);
-	if (n == 0 || backs.n - 1 + n > BACK_MAX / 2) {
+	if (n == 0 || (n > 1 && backs.n - 1 + n > BACK_MAX / 2)) {
 		parts_free(parts);
 		try_later(b);
 		return;
@@ -359,16 +367,44 @@ static void keep(struct back *b, bool refused)
 	back_free(b);
 }
 
-/* The queue is not locked: if others of it are refused again, it is for some of their jobs. */
+static bool has_of(const struct back *b, int64_t number)
+{
+	int left = ASKED_MOST;
+
+	if (b->number != UNKNOWN)
+		return b->number == number;
+	NAMES_FOREACH (at, &b->jobs)
+		if (token_number(at) == number)
+			return true;
+		else if (--left == 0)
+			break;
+	return false;
+}
+
+/* Queues of what was given back are not locked: if others of them are refused again, it is for some of their jobs. */
 static void others_may_be_cut(const struct back *b)
 {
 	struct back *other;
 
-	if (b->number == UNKNOWN)
+	if (b->is_lost)
 		return;
 	DL_FOREACH (backs.first, other)
-		if (other->db == b->db && other->number == b->number)
+		if (other->db == b->db && other->number != UNKNOWN && !other->may_be_cut &&
+			has_of(b, other->number))
 			other->may_be_cut = true;
+}
+
+static bool is_of_several(const struct back *b)
+{
+	int64_t number = UNKNOWN;
+
+	NAMES_FOREACH (at, &b->jobs) {
+		if (*at != '\0' && number != UNKNOWN && token_number(at) != number)
+			return true;
+		if (*at != '\0')
+			number = token_number(at);
+	}
+	return false;
 }
 
 static void give_up(struct back *b, const char *why)
@@ -403,7 +439,8 @@ static void on_done(void *arg, const struct pg_error *err)
 	struct back *b = arg;
 
 	b->at = 0;
-	if (err != NULL && may_pass(b, err) && loop_now() - b->since <= TRIED_FOR) {
+	if (err != NULL && loop_now() - b->since <= TRIED_FOR &&
+		(may_pass(b, err) || (!b->is_lost && b->number == UNKNOWN && is_of_several(b)))) {
 		keep(b, !is_of_all(err));
 		return;
 	}
