@@ -43,15 +43,17 @@
 
 #define UNKNOWN     0 /* was never refused: of whatever queues */
 
+/* Of a queue: what is refused for the second time is cut; a half joins nothing. */
+enum cut { CUT_NEVER, CUT_HALF, CUT_IN_VAIN };
+
 struct back {
 	struct back *prev, *next;
 	struct qdb *db;
 	char user[128]; /* as long as a client may say */
 	usec_t at;      /* of the next try; USEC_NEVER: it is under way */
 	usec_t pause, since;
-	int64_t number;    /* of the queue that they are of; UNKNOWN */
-	bool is_cut;       /* a half of what was refused: joins nothing */
-	bool was_in_vain;  /* to cut it */
+	int64_t number; /* of the queue that they are of; UNKNOWN */
+	enum cut cut;
 	bool may_be_cut;   /* nevertheless */
 	int n;             /* jobs, as far as they are known */
 	struct names jobs; /* tokens, or names of queues */
@@ -187,9 +189,9 @@ static bool same_text(const char *a, const char *b)
 static bool may_join(const struct back *b, const struct back *to)
 {
 	return to != b && to->at != USEC_NEVER && !to->is_lost && to->number == b->number &&
-	       !to->is_cut && !b->is_cut && to->db == b->db && same_text(to->error, b->error) &&
-	       same_text(to->user, b->user) && !to->is_mixed && !b->is_mixed &&
-	       to->n + b->n <= JOINED_MOST && loop_now() - to->since < JOINED_FOR &&
+	       to->cut != CUT_HALF && b->cut != CUT_HALF && to->db == b->db &&
+	       same_text(to->error, b->error) && same_text(to->user, b->user) && !to->is_mixed &&
+	       !b->is_mixed && to->n + b->n <= JOINED_MOST && loop_now() - to->since < JOINED_FOR &&
 	       loop_now() - b->since < JOINED_FOR;
 }
 
@@ -208,7 +210,7 @@ static bool join(struct back *b, struct back *to)
 	to->n += b->n;
 	to->since = b->since < to->since ? b->since : to->since;
 	to->pause = b->pause < to->pause ? b->pause : to->pause;
-	to->was_in_vain |= b->was_in_vain;
+	to->cut = b->cut == CUT_IN_VAIN ? CUT_IN_VAIN : to->cut;
 	to->at = soon < to->at ? soon : to->at;
 	head_mark_min(&to->mark, b->mark);
 	loop_tick_at(backs.tick, to->at);
@@ -273,10 +275,10 @@ static struct back *part_new(const struct back *b, int64_t number)
 	part->since = b->since;
 	part->pause = b->pause;
 	part->number = number > 0 ? number : UNKNOWN;
-	part->is_cut = b->number != UNKNOWN;
-	part->was_in_vain = b->was_in_vain;
-	if (part->is_cut)
+	if (b->number != UNKNOWN) {
+		part->cut = CUT_HALF;
 		part->pause = AGAIN_FIRST;
+	}
 	part->mark = b->mark;
 	return part;
 }
@@ -337,8 +339,7 @@ static bool is_to_cut(const struct back *b, bool refused)
 		return false;
 	if (b->number == UNKNOWN)
 		return true;
-	return refused && b->n > 1 && !b->is_mixed &&
-	       (b->may_be_cut || (!b->is_cut && !b->was_in_vain));
+	return refused && b->n > 1 && !b->is_mixed && (b->may_be_cut || b->cut == CUT_NEVER);
 }
 
 /* Without memory, or room, all of it waits as it is. */
@@ -348,8 +349,8 @@ static void keep(struct back *b, bool refused)
 	unsigned n;
 
 	if (!is_to_cut(b, refused)) {
-		b->was_in_vain |= b->is_cut && refused;
-		b->is_cut &= !refused;
+		if (refused && b->cut == CUT_HALF)
+			b->cut = CUT_IN_VAIN;
 		settle(b);
 		return;
 	}
