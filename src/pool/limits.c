@@ -1,7 +1,8 @@
 /*
  * What holds for a database and its pools just now: how many servers they may have and do have, in
- * which mode they are used, whether any is given to anybody, and whether a failure is held against them. Also the list of pools that have
- * something to be served with. Who enters the databases is route.c, who serves the pools pool.c.
+ * which mode they are used, whether any is given to anybody, and whether a failure is held against
+ * them. Also the list of pools that have something to be served with. Who enters the databases is
+ * route.c, who serves the pools pool.c.
  */
 #include <string.h>
 

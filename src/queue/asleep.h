@@ -23,6 +23,7 @@ struct asleep {
 	usec_t next_sleep; /* not before */
 	usec_t next_wake;
 };
+
 /* The others can see that we sleep. */
 static inline bool asleep_is_said(const struct asleep *a)
 {

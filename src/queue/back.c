@@ -31,15 +31,15 @@
 #include "token.h"
 #include "wakes.h"
 
-#define BACK_MAX                                                                                   \
-	10000 /* that wait to be tried again; half of it is for what comes anew, nothing is cut then */
+/* That wait to be tried again. Half of it is for what comes anew: nothing is cut then. */
+#define BACK_MAX    10000
+
 #define AGAIN_FIRST (500 * USEC_MSEC)
 #define AGAIN_LAST  (30 * USEC_SEC)
 #define TRIED_FOR   (3600 * USEC_SEC)
 #define JOINED_FOR  (600 * USEC_SEC) /* others join one that waits, so each has 50 minutes */
 #define JOINED_MOST 1000             /* jobs of one statement that were not given back by one */
-
-#define ASKED_MOST  100 /* of its tokens, of which queue they are */
+#define ASKED_MOST  100              /* of its tokens, of which queue they are */
 
 #define UNKNOWN     0 /* was never refused: of whatever queues */
 
@@ -348,6 +348,7 @@ static void keep(struct back *b, bool refused)
 	struct back *parts = NULL, *part, *tmp;
 	unsigned n;
 
+	INVARIANT(b->at != USEC_NEVER, "what is under way is not cut, nor does it join others");
 	if (!is_to_cut(b, refused)) {
 		if (refused && b->cut == CUT_HALF)
 			b->cut = CUT_IN_VAIN;

@@ -139,8 +139,9 @@ static void not_told(struct system *s)
 	if (outbox_is_empty(&s->told))
 		return;
 	if (s->refused == REFUSED_UNFIT) {
-		outbox_clear(&s->told);
 		s->outbox.any = true;
+		s->outbox.urgent |= s->told.urgent;
+		outbox_clear(&s->told);
 	}
 	outbox_take(&s->outbox, &s->told, TELL_MAX);
 }
@@ -153,9 +154,12 @@ static void send_notifications(struct system *s)
 	struct buf sql = BUF_INIT;
 	const char *sep = "";
 
-	if (s->state != SYSTEM_UP || s->query != QUERY_NONE || !has_news(s) ||
-		loop_now() < s->tell_at)
+	if (s->state != SYSTEM_UP || s->query != QUERY_NONE || !has_news(s))
 		return;
+	if (loop_now() < s->tell_at) { /* the others may have come since it was refused */
+		loop_tick_at(s->tick, s->tell_at);
+		return;
+	}
 	buf_puts(&sql, "SELECT pg_catalog.pg_notify('" SYSTEM_CHANNEL
 		       "', q) FROM pg_catalog.unnest(ARRAY[");
 	HASH_ITER (hh, s->outbox.queues, e, tmp) {

@@ -911,6 +911,16 @@ static void now_releases(struct actor *a)
 	passes(50 * USEC_MSEC);
 }
 
+/* Its server ends, and with it what it did. */
+static void now_is_closed(struct actor *a)
+{
+	enter(a->process);
+	server_close(a->c->link, "server_lifetime", NULL);
+	a->does = THINKS;
+	a->until = USEC_NEVER;
+	leave();
+}
+
 /* A client of another process waits for the pool's only server, which is idle. Jobs that are held back are no use for a
  * place there. */
 static void held_back(int process)
@@ -1121,11 +1131,7 @@ static void test_left_to_another(void **state)
 	now_waits(b);
 	now_waits(c);
 	assert_int_equal(b->does, WAITS);
-	enter(1);
-	server_close(a->c->link, "server_lifetime", NULL);
-	a->does = THINKS;
-	a->until = USEC_NEVER;
-	leave();
+	now_is_closed(a);
 	passes(50 * USEC_MSEC);
 	assert_int_equal(b->does, HAS);
 	assert_int_equal(c->does, WAITS);
@@ -1206,11 +1212,7 @@ static void test_closed_while_another_waits(void **state)
 	now_waits(a);
 	now_waits(b);
 	assert_int_equal(b->does, WAITS);
-	enter(1);
-	server_close(a->c->link, "server_lifetime", NULL);
-	a->does = THINKS;
-	a->until = USEC_NEVER;
-	leave();
+	now_is_closed(a);
 	passes(50 * USEC_MSEC);
 	assert_int_equal(b->does, HAS);
 	end();

@@ -69,6 +69,14 @@ class Pair:
     def wakes(self):
         wait_for(lambda: {o for o, _ in self.shown(self.first)} == {"awake"}, "that it is awake")
 
+    def hears(self, n):
+        """Who waits at the one that slept gets what is pushed at the other one."""
+        self.taker.query(WAIT)
+        parked(self.taker)
+        self.wakes()
+        tag(self.pusher, "QUEUE PUSH mail '%d'" % n)
+        assert woken(self.taker)["payload"] == str(n)
+
     def system_pids(self):
         """Of the first one, and of the other one: by their numbers in the locks."""
         pids = [r[0] for r in self.direct.execute("SELECT pid FROM pg_stat_activity WHERE datname = %s "
@@ -380,11 +388,7 @@ def test_the_session_of_who_sleeps_falls_silent(qbouncer, db, direct, relay):
     assert woken(pair.taker)["payload"] == "1"
     assert pid in pair.system_pids()[1]
     for n in range(2, 4):
-        pair.taker.query(WAIT)
-        parked(pair.taker)
-        pair.wakes()
-        tag(pair.pusher, "QUEUE PUSH mail '%d'" % n)
-        assert woken(pair.taker)["payload"] == str(n)
+        pair.hears(n)
         pair.sleeps()
     relay.forget_silent()
     pair.close()
@@ -431,11 +435,7 @@ def test_the_primary_dies_while_one_sleeps(qbouncer):
                 assert take(pair.taker)["payload"] == "1"
                 for n in range(2, 4):
                     pair.sleeps()
-                    pair.taker.query(WAIT)
-                    parked(pair.taker)
-                    pair.wakes()
-                    tag(pair.pusher, "QUEUE PUSH mail '%d'" % n)
-                    assert woken(pair.taker)["payload"] == str(n)
+                    pair.hears(n)
                 pair.close()
 
 
