@@ -1228,6 +1228,7 @@ qb_dialogues = \
 	test/scenario/take/stream_unread_minute.dlg \
 	test/scenario/take/stream_waits_for_more.dlg \
 	test/scenario/take/stream_where_lanes.dlg \
+	test/scenario/take/stream_where_news.dlg \
 	test/scenario/take/take_cancelled.dlg \
 	test/scenario/take/take_dies_with_rows.dlg \
 	test/scenario/take/take_fails_woken.dlg \

@@ -389,7 +389,7 @@ BEGIN
 			CREATE TYPE queue.delivered_@kind@ AS (id int8, token text, queue text, attempt int4, payload @kind@, headers jsonb, key text,
 				"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8);
 			CREATE TYPE queue._delivered_@kind@ AS (id int8, token text, queue text, attempt int4, payload @kept@, headers jsonb, key text,
-				"group" text, pushed_at timestamptz, lease_until timestamptz, xid xid8, due_ms int8, "out" text);
+				"group" text, pushed_at timestamptz, lease_until timestamptz, xid xid8, due_ms int8, "out" text, passed int4[]);
 			CREATE TYPE queue._sighted_@kind@ AS (id int8, payload @kind@, headers jsonb, key text, "group" text, pushed_at timestamptz,
 				xid int8);	-- what a condition sees (functions/sift.sql)
 		$types$, '@kind@', kind), '@kept@', CASE kind WHEN 'jsonb' THEN 'text' ELSE kind END);
@@ -398,9 +398,10 @@ END
 $qbouncer_events$;
 
 -- What a look for a condition was at, and how far it got (functions/sift.sql): a position with its window; "rest": of one that
--- had begun; before: LAG; young: when the event was pushed that is not old enough.
+-- had begun; before: LAG; young: when the event was pushed that is not old enough. sub: NULL if there is nothing. seen: the lanes
+-- that it knew; passed: those that have been looked at; idle: of these, how many have nothing.
 CREATE TYPE queue._look AS (sub int4, seq int8, ends text, stream int4, lo xid8, w pg_snapshot, late xid8[], floor int8, early bool,
-	last int8, rest bool, since timestamptz, before timestamptz, reach int8, ended bool, young timestamptz);
+	last int8, rest bool, since timestamptz, before timestamptz, reach int8, ended bool, young timestamptz, seen int4[], passed int4[], idle int4);
 
 -- The columns of the tables q_<name> and a_<name> of each queue and of its view b_<name>: for their comments alone
 -- (functions/comments.sql).

@@ -352,7 +352,7 @@ BEGIN
 		RETURN NEXT leased;
 	END IF;
 	RETURN QUERY SELECT r.id, leased.token, s.name, r.attempt + 1, r.payload_jsonb, r.headers, r.key, r."group",
-			r.pushed_at, d.lease_until, r.xid, NULL::int8, NULL::text
+			r.pushed_at, d.lease_until, r.xid, NULL::int8, NULL::text, NULL::int4[]
 		FROM queue.retries AS r WHERE r.sub = d.sub AND r.delivery = d.id ORDER BY r.id;
 END
 $$;

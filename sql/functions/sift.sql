@@ -7,9 +7,11 @@
 --
 -- A look is at some thousand events; the next one goes on behind them, in another transaction.
 --
--- One lane is looked at. If what is there has to wait (MIN, LAG), or is somebody's, the proxy asks at once about the next one.
+-- Of several lanes one is looked at, the first that has something. If nothing of that comes now, as nothing fits, or it has to wait
+-- (MIN, LAG), or is somebody's, the proxy is told which lanes have been looked at ("passed"), and asks at once about the others. Those
+-- that have nothing at all are found in the same look, and move with the take, if that has nothing either.
 --
--- said: stream, subscription, LIMIT, MIN, WITHIN, LEASE, AS, the proxy, the seed of the token, LAG, how many lanes have to wait.
+-- said: stream, subscription, LIMIT, MIN, WITHIN, LEASE, AS, the proxy, the seed of the token, LAG, which lanes have been looked at.
 
 -- How many events are looked at, step by step: mostly, what fits is in front. No rows: there is nothing to look at. What
 -- comes again comes first, whatever the condition is: it was chosen before, and take knows.
@@ -31,10 +33,13 @@ DECLARE
 	early int8;
 	numbers int4[] := ARRAY[u.number];
 	one int4;
-	past int4 := coalesce(said[11]::int4, 0);
+	several CONSTANT bool := u.lanes > 1 OR u.waits;
+	idle queue.positions[] := '{}';	-- of lanes that have nothing: where they go
+	begun text;	-- the position of which the window was looked at
+	cut record;
+	none bool;	-- it has nothing
 	leased timestamptz;
 BEGIN
-	PERFORM set_config('qbouncer.looked', '', true);
 	IF s.payload <> kind THEN
 		PERFORM queue._check_events(s, kind);
 	END IF;
@@ -44,67 +49,93 @@ BEGIN
 		PERFORM queue._needs_read_committed('TAKE ... FOR');
 	END IF;
 	PERFORM queue._same_era(s);
-	IF u.lanes > 1 OR u.waits THEN
-		numbers := (queue._free_lanes(u)).numbers;
+	IF several THEN
+		numbers := coalesce((queue._free_lanes(u)).numbers, '{}');
 	END IF;
-	FOREACH one IN ARRAY coalesce(numbers, '{}') LOOP
+	found.seen := numbers;
+	found.passed := coalesce(said[11]::int4[], '{}');
+	FOREACH one IN ARRAY numbers LOOP
+		CONTINUE WHEN one = ANY (found.passed);
 		SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = one;
 		SELECT * INTO p FROM queue.positions AS t WHERE t.sub = one ORDER BY t.seq DESC LIMIT 1;
-		IF u.number IS NULL OR p.sub IS NULL OR u.lost_at IS NOT NULL THEN
-			RETURN;
-		END IF;
-		l := NULL;
-		l.sub := one;
-		l.seq := p.seq;
-		l.ends := u.ends;
+		CONTINUE WHEN u.number IS NULL;		-- it is gone
+		EXIT WHEN p.sub IS NULL OR u.lost_at IS NOT NULL;	-- take tells that
 		SELECT d.lease_until INTO leased FROM queue.deliveries AS d WHERE d.sub = one AND d.id = p.delivery;
-		CONTINUE WHEN u.lanes > 1 AND leased > clock_timestamp();	-- it was taken just now
+		CONTINUE WHEN several AND leased > clock_timestamp();	-- it was taken just now
 		IF leased IS NOT NULL OR EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = one AND NOT r.dead AND r.delivery IS NULL
 				AND r.due_at <= clock_timestamp()) THEN
-			IF past > 0 THEN
-				past := past - 1;
-				CONTINUE;
-			END IF;
-			PERFORM set_config('qbouncer.looked', l::text, true);
-			RETURN;
+			found.sub := one;
+			EXIT;
 		END IF;
 		CONTINUE WHEN u.waits OR p.s2 IS NULL AND p.s1::text = u.ends::text;
-		l.stream := s.number;
-		l.lo := pg_snapshot_xmax(p.s1);
-		l.since := u.from_time;
-		l.before := CASE WHEN said[10]::interval > interval '0' THEN clock_timestamp() - said[10]::interval END;
-		l.rest := p.s2 IS NOT NULL;
-		IF l.rest THEN
-			l.w := p.s2;
-			l.floor := p.floor;
-			l.early := p.early;
-			l.last := p.last;
-			l.ended := false;
-		ELSE
-			l.w := coalesce(u.ends, queue._position());
-			IF pg_snapshot_xmax(l.w) < l.lo THEN
-				PERFORM queue._other_era(s.name);
+		IF l.ends IS DISTINCT FROM u.ends::text OR begun IS DISTINCT FROM p.s1::text OR p.s2 IS NOT NULL THEN
+			begun := NULL;
+			IF cardinality(idle) = 0 THEN
+				found.ends := u.ends;
+			END IF;
+			l := NULL;
+			l.ends := u.ends;
+			l.stream := s.number;
+			l.lo := pg_snapshot_xmax(p.s1);
+			l.since := u.from_time;
+			l.before := CASE WHEN said[10]::interval > interval '0' THEN clock_timestamp() - said[10]::interval END;
+			l.rest := p.s2 IS NOT NULL;
+			IF l.rest THEN
+				l.w := p.s2;
+				l.floor := p.floor;
+				l.early := p.early;
+				l.last := p.last;
+				l.ended := false;
+			ELSE
+				l.w := coalesce(u.ends, queue._position());
+				IF pg_snapshot_xmax(l.w) < l.lo THEN
+					PERFORM queue._other_era(s.name);
+				END IF;
+			END IF;
+			l.late := ARRAY(SELECT x FROM pg_snapshot_xip(p.s1) AS x WHERE pg_visible_in_snapshot(x, l.w));
+			IF NOT l.rest THEN	-- of another lane it may be the same
+				EXECUTE format('SELECT floor, early FROM queue._floor_%s($1, $2, $3)', s.number) INTO fl, early
+					USING l.lo, pg_snapshot_xmax(l.w), l.late;
+				begun := p.s1;
+				l.floor := coalesce(fl, 9223372036854775807);
+				l.early := early IS NOT NULL;
+				l.last := coalesce(u.from_id - 1, 0);
+				l.ended := fl IS NULL AND early IS NULL;
 			END IF;
 		END IF;
-		l.late := ARRAY(SELECT x FROM pg_snapshot_xip(p.s1) AS x WHERE pg_visible_in_snapshot(x, l.w));
-		IF NOT l.rest THEN
-			EXECUTE format('SELECT floor, early FROM queue._floor_%s($1, $2, $3)', s.number) INTO fl, early
-				USING l.lo, pg_snapshot_xmax(l.w), l.late;
-			l.floor := coalesce(fl, 9223372036854775807);
-			l.early := early IS NOT NULL;
-			l.last := coalesce(u.from_id - 1, 0);
-			l.ended := fl IS NULL AND early IS NULL;
+		IF several AND NOT l.rest THEN
+			none := l.ended;
+			IF NOT l.ended AND u.lanes > 1 THEN	-- is any of it its own?
+				EXECUTE format('SELECT * FROM queue._cut_lane_%s($1, $2, $3, $4, $5, $6, $7, 1, %s, %s, 2000)', l.stream, u.lanes, u.lane)
+					INTO cut USING l.lo, l.w, CASE WHEN l.early THEN l.late ELSE '{}' END, l.floor, l.last, 9223372036854775807, l.since;
+				none := cut.events = 0 AND cut.reach IS NULL;
+			END IF;
+			IF none THEN
+				found.passed := found.passed || one;
+				IF found.ends IS NOT DISTINCT FROM l.ends AND (NOT l.ended OR cardinality(l.late) > 0 OR u.ends IS NOT NULL
+						OR pg_snapshot_xmax(l.w)::text::numeric - l.lo::text::numeric > 1000) THEN
+					p.s2 := l.w;
+					p.last := NULL;
+					idle := idle || p;
+				END IF;
+				CONTINUE;
+			END IF;
 		END IF;
-		IF NOT l.ended AND past > 0 THEN
-			past := past - 1;
-			CONTINUE;
+		l.seen := found.seen;
+		l.passed := found.passed;
+		l.sub := one;
+		l.seq := p.seq;
+		IF l.ends IS DISTINCT FROM found.ends THEN
+			idle := '{}';
 		END IF;
-		IF found.sub IS NULL OR NOT l.ended THEN
-			found := l;
-		END IF;
-		EXIT WHEN NOT found.ended;
+		found := l;
+		EXIT;
 	END LOOP;
-	PERFORM set_config('qbouncer.looked', found::text, true) WHERE found.sub IS NOT NULL;
+	found.idle := cardinality(idle);
+	IF found.idle > 0 THEN
+		PERFORM set_config('qbouncer.idle', idle::text, true);
+	END IF;
+	PERFORM set_config('qbouncer.looked', found::text, true);
 	IF NOT found.ended THEN
 		RETURN QUERY SELECT i, CASE i WHEN 1 THEN least(2 * said[3]::int4 + 40, 1000) ELSE 1000 END FROM generate_series(1, 10) AS i;
 	END IF;
@@ -185,28 +216,18 @@ BEGIN
 		RETURN NEXT leased;
 	END IF;
 	RETURN QUERY EXECUTE format('SELECT e.id, $2, $3, $4, e.payload, e.headers, e.key, e."group", e.pushed_at, $5, e.xid,
-				NULL::int8, NULL::text
+				NULL::int8, NULL::text, NULL::int4[]
 			FROM %s AS e WHERE NOT $6 OR NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $7 AND r.id = e.id AND r.blocks)
 			ORDER BY e.id', queue._reader(s.number, u, NULL, '$1'))
 		USING d.chosen, leased.token, s.name, d.attempt, d.lease_until, u.blocks, u.number;
 END
 $$;
 
--- What a lane has is to wait so long. Of several others may have what need not: below -1, see there.
-CREATE OR REPLACE FUNCTION queue._next_lane(u queue.subscriptions, due_ms int8) RETURNS int8
-LANGUAGE plpgsql IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN CASE WHEN u.lanes > 1 THEN -1 - due_ms ELSE due_ms END;
-END
-$$;
-
 -- Of TAKE, before it locks anything: is this the lane that was looked at, as it was then, and is there something to be done? Else when
--- there may be something; 0: it may go; -1: at once, as there is more to look at; below that -1 less when: and at once, of the next
--- lane; below -2^40 by the number of lanes: at once, but each of them once. own_ms: when something of it comes again.
+-- there may be something; 0: at once, as there is more to look at. goes: it has read all that it shall. passes: not before due_ms, and
+-- other lanes may have what need not wait. own_ms: when something of it comes again.
 CREATE OR REPLACE FUNCTION queue._is_sifted(s queue.streams, u queue.subscriptions, p queue.positions, fits int8[], l queue._look,
-	least_events int4, within interval, lag interval, own_ms int8, OUT acts bool, OUT due_ms int8)
+	least_events int4, within interval, lag interval, own_ms int8, OUT acts bool, OUT goes bool, OUT passes bool, OUT due_ms int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -215,20 +236,23 @@ DECLARE
 	oldest timestamptz;
 BEGIN
 	acts := false;
+	passes := false;
+	goes := coalesce(p.s2 IS NULL AND p.s1::text = u.ends::text, false);
 	due_ms := own_ms;
-	IF p.s2 IS NULL AND p.s1::text = u.ends::text THEN
-		due_ms := 0;
+	IF goes THEN
+		RETURN;
 	ELSIF l.sub IS DISTINCT FROM u.number THEN	-- it was not looked at
 		RETURN;
 	ELSIF l.seq <> p.seq OR l.ends IS DISTINCT FROM u.ends::text THEN
-		due_ms := -1;
+		due_ms := 0;
 	ELSE
 		IF cardinality(fits) BETWEEN 1 AND least_events - 1 THEN
 			EXECUTE format('SELECT min(pushed_at) FROM (%s) AS c', queue._each_of_ring(s.number,
 				'SELECT pushed_at FROM @e@ WHERE id = ANY ($1)', ' UNION ALL ')) INTO oldest USING fits;
 			oldest := oldest + coalesce(lag, interval '0') + within;
 			IF oldest > clock_timestamp() THEN
-				due_ms := queue._next_lane(u, least(own_ms, queue._ms_until(least(oldest, l.young + lag))));
+				passes := true;
+				due_ms := least(own_ms, queue._ms_until(least(oldest, l.young + lag)));
 				RETURN;
 			END IF;
 		END IF;
@@ -237,17 +261,19 @@ BEGIN
 			OR u.lanes > 1 AND (l.early OR l.floor < 9223372036854775807)	-- all of it is of other lanes: the next look is at one of them
 			OR pg_snapshot_xmax(l.w)::text::numeric - l.lo::text::numeric > 1000);
 		IF NOT acts AND l.young IS NOT NULL THEN
-			due_ms := queue._next_lane(u, least(own_ms, queue._ms_until(l.young + lag)));
+			passes := true;
+			due_ms := least(own_ms, queue._ms_until(l.young + lag));
 		ELSIF NOT acts AND NOT l.ended THEN
-			due_ms := -1;
+			due_ms := 0;
 		END IF;
 	END IF;
 END
 $$;
 
--- ... and behind its lock: a delivery of these, and the position moves behind what was looked at. due_ms as there.
+-- ... and behind its lock: a delivery of these, and the position moves behind what was looked at. goes, passes, due_ms: as there.
 CREATE OR REPLACE FUNCTION queue._sift(s queue.streams, u queue.subscriptions, p queue.positions, fits int8[], l queue._look,
-	lim int4, lease interval, who text, lag interval, proxied int4, own_ms int8, OUT d queue.deliveries, OUT due_ms int8)
+	lim int4, lease interval, who text, lag interval, proxied int4, own_ms int8, OUT d queue.deliveries, OUT goes bool, OUT passes bool,
+	OUT due_ms int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -273,13 +299,11 @@ BEGIN
 	p.last := CASE WHEN got = lim THEN fits[got] ELSE coalesce(l.reach, l.last) END;
 	p := queue._move(p, u, got, got < lim AND l.ended);
 	due_ms := own_ms;
-	IF u.ends IS NOT NULL AND p.s1::text = u.ends::text THEN
+	goes := coalesce(p.s1::text = u.ends::text, false);
+	IF NOT goes AND (got > 0 OR NOT l.ended OR l.rest) THEN	-- what is too young is told when nothing else moves
 		due_ms := 0;
-	ELSIF got > 0 OR NOT l.ended OR l.rest THEN	-- what is too young is told when nothing else moves
-		due_ms := -1;
-	ELSIF u.lanes > 1 AND (l.early OR l.floor < 9223372036854775807) THEN
-		due_ms := -1099511627776 - u.lanes;
 	END IF;
+	passes := NOT goes AND (l.early OR l.floor < 9223372036854775807);
 END
 $$;
 

@@ -618,7 +618,7 @@ DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
 	SELECT array_agg(l.number ORDER BY l.at NULLS FIRST, l.number) FILTER (WHERE NOT l.busy),
-			greatest(ceil(least(extract(epoch FROM min(l.lease_until) FILTER (WHERE l.busy) - moment), 31536000) * 1000), 1),
+			CASE WHEN bool_or(l.busy) THEN queue._ms_until(min(l.lease_until) FILTER (WHERE l.busy)) END,
 			CASE WHEN bool_and(l.busy) THEN array_agg(l.name) END
 		INTO numbers, due_ms, outs
 		FROM (SELECT t.number, p.at, d.lease_until, d.sub || '-d' || d.id AS name, coalesce(d.lease_until > moment, false) AS busy

@@ -119,7 +119,7 @@ $$;
 --
 -- All rows of a delivery have the same token and so on; brief: these are said once, in a row without an id before the others,
 -- whose due_ms is the number of the stream. It may turn out that no event comes behind it: then the row that follows counts. One that tells that there is
--- nothing has in its "out" a delivery that is out; or, with MIN, three numbers: before so many ms it is not worth while to ask
+-- nothing says in due_ms when to ask again, 0: at once; and has in its "out" a delivery that is out; or, with MIN, three numbers: before so many ms it is not worth while to ask
 -- again; so many events are missing; and the ms of WITHIN. These stand in the row before the events, too, behind the ms of the
 -- lease, if nothing is left behind them: who counts what is pushed need not ask before.
 CREATE OR REPLACE FUNCTION queue._generate_take_for(k int4, kind text) RETURNS void
@@ -130,7 +130,7 @@ DECLARE
 	cut_cols CONSTANT text := 'id, pushed_at';
 	read_cols CONSTANT text := 'id, xid, pushed_at, key, "group", headers, payload';
 	read_from CONSTANT text := 'RETURN QUERY SELECT id, d.token, d.queue, d.attempt, payload, headers, key, "group", pushed_at, d.lease_until, xid,
-				NULL::int8, NULL::text FROM (%s) AS e ORDER BY id LIMIT n;';
+				NULL::int8, NULL::text, NULL::int4[] FROM (%s) AS e ORDER BY id LIMIT n;';
 	has_from CONSTANT text := 'SELECT count(*) INTO part FROM (SELECT FROM (%s) AS e LIMIT n) AS cut;';
 	cut_from CONSTANT text := 'SELECT count(*), max(id), min(pushed_at) INTO part, ends, oldest FROM (SELECT id, pushed_at FROM (%s) AS e
 				ORDER BY id LIMIT n) AS cut;';
@@ -198,7 +198,8 @@ BEGIN
 			free := ARRAY[u.number];
 		ELSE
 			SELECT array_agg(l.number ORDER BY l.at, l.number) FILTER (WHERE NOT l.busy), array_agg(l.name), bool_or(l.odd),
-					greatest(ceil(least(extract(epoch FROM min(l.lease_until) - clock_timestamp()), 31536000) * 1000), 1)
+					CASE WHEN bool_or(l.busy)
+						THEN greatest(ceil(least(extract(epoch FROM min(l.lease_until) - clock_timestamp()), 31536000) * 1000), 1) END
 				INTO free, outs, odd, nothing.due_ms
 				FROM (SELECT t.number, o.at, x.lease_until, x.sub || '-d' || x.id AS name, x.id IS NOT NULL AS busy,
 						t.lanes = 1 OR t.ends IS NOT NULL OR t.waits OR t.blocks OR t.lost_at IS NOT NULL OR o.at IS NULL
@@ -373,7 +374,10 @@ BEGIN
 							ELSIF queue._move_idle(ARRAY[p]) THEN
 								held := p.sub;
 								nothing.due_ms := 1;
-							ELSE	-- another take has it
+							ELSE	-- another take has it, or it was changed just now
+								IF queue._has_changed(p, NULL) THEN
+									held := p.sub;
+								END IF;
 								nothing.due_ms := least(nothing.due_ms, 100);
 							END IF;
 							CONTINUE each;
@@ -389,15 +393,15 @@ BEGIN
 						IF cardinality(idle) > 0 THEN
 							setting := queue._move_idle(idle);
 						END IF;
-						nothing.due_ms := -1;
+						nothing.due_ms := 0;
 						RETURN NEXT nothing;
 						RETURN;
 					END IF;
-					-- with its position: if that has moved the row is not found; if it moves just then the lane may be locked
+					-- with its position: if that has moved the row is not found; what changes just then leaves it locked
 					SELECT t.* INTO u FROM queue.subscriptions AS t, queue.positions AS o WHERE t.number = p.sub AND t.ends IS NULL AND NOT t.waits
 						AND NOT t.blocks AND t.lost_at IS NULL AND o.sub = p.sub AND o.seq = p.seq FOR NO KEY UPDATE SKIP LOCKED;
 					IF NOT FOUND THEN	-- another take, which gets what there is; or it was changed just now
-						IF queue._has_moved(p) THEN
+						IF queue._has_changed(p, NULL) THEN
 							held := p.sub;
 						END IF;
 						nothing.due_ms := least(nothing.due_ms, 100);
@@ -505,7 +509,7 @@ BEGIN
 		RETURN;
 	END;
 	IF held IS NOT NULL AND brief THEN
-		nothing.due_ms := -1;
+		nothing.due_ms := 0;
 		RETURN NEXT nothing;
 		RETURN;
 	END IF;

@@ -4,7 +4,7 @@
 -- Here, too, a take keeps the lock of no lane but that of its delivery. Of several lanes none is locked before something was found
 -- there: what was seen holds as long as the position has not moved, which is asked with the lock. One that has nothing moves when no
 -- other one has anything either. One that was locked and had nothing after all (each event has to wait for others of its group) is
--- another one than before; what the next lane has is then left to the next take: who is brief, the proxy, is told to ask again (-1).
+-- another one than before; what the next lane has is then left to the next take: who is brief, the proxy, is told to ask at once (due_ms 0).
 -- What somebody may have locked beside the lane, a delivery that is over, or retries, is tried in a subtransaction, with the lane.
 
 -- LAG: of the events that would be delivered those before the first one that was not pushed before this time, as _cut says
@@ -38,13 +38,15 @@ BEGIN
 END
 $$;
 
--- ... NULL: if its position moved just then, the lane may be locked though.
-CREATE OR REPLACE FUNCTION queue._has_moved(p queue.positions) RETURNS bool
+-- ... NULL: what has changed between the snapshot of that statement and its lock, a position, or parallel, is seen behind the lock only,
+-- and the lane stays locked. Has it? Then this take may have it, whatever it is told.
+CREATE OR REPLACE FUNCTION queue._has_changed(p queue.positions, ends pg_snapshot) RETURNS bool
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN NOT EXISTS (SELECT FROM queue.positions AS o WHERE o.sub = p.sub AND o.seq = p.seq);
+	RETURN NOT EXISTS (SELECT FROM queue.subscriptions AS t, queue.positions AS o WHERE t.number = p.sub AND NOT t.waits AND t.lost_at IS NULL
+		AND t.ends::text IS NOT DISTINCT FROM $2::text AND o.sub = t.number AND o.seq = p.seq);
 END
 $$;
 
@@ -80,10 +82,10 @@ $$;
 
 -- The next events of a subscription, or of a lane of it: of the rest of its window, or of the next one behind it. Nothing is locked, or
 -- changed. p: its position, with the window that was looked at. got: so many, up to the id "ends"; then it has been looked up to
--- "reach", or to the end. 0: none, or not before due_ms; moves: then p says where it may go. begun: the window that was looked at of
--- another lane, or now; its floor is NULL if it has nothing at all.
+-- "reach", or to the end. 0: none, or not before due_ms; moves: then p says where it may go; goes: it has read all that it shall. begun:
+-- the window that was looked at of another lane, or now; its floor is NULL if it has nothing at all.
 CREATE OR REPLACE FUNCTION queue._next_events(s queue.streams, u queue.subscriptions, lim int4, least_events int4, within interval, lag interval,
-	INOUT p queue.positions, INOUT begun queue.positions, OUT got int4, OUT ends int8, OUT reach int8, OUT due_ms int8, OUT moves bool)
+	INOUT p queue.positions, INOUT begun queue.positions, OUT got int4, OUT ends int8, OUT reach int8, OUT due_ms int8, OUT goes bool, OUT moves bool)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -105,7 +107,7 @@ BEGIN
 		got := 0;
 		IF fresh THEN
 			IF p.s1::text = u.ends::text THEN
-				due_ms := 0;	-- it may go
+				goes := true;
 				moves := past;
 				p.s2 := p.s1;
 				p.last := NULL;
@@ -126,7 +128,7 @@ BEGIN
 				begun.floor := CASE WHEN begun.early THEN coalesce(fl, 9223372036854775807) ELSE fl END;
 			END IF;
 			IF begun.floor IS NULL THEN
-				due_ms := CASE WHEN u.ends IS NOT NULL THEN 0 END;
+				goes := u.ends IS NOT NULL;
 				-- a position moves if that saves work: the next one looks at fewer xids
 				moves := cardinality(late) > 0 OR pg_snapshot_xmax(begun.s2)::text::numeric - lo::text::numeric > 1000 OR u.ends IS NOT NULL;
 				p.s2 := CASE WHEN moves THEN begun.s2 ELSE p.s1 END;
@@ -177,7 +179,7 @@ BEGIN
 		END IF;
 		p.last := reach;
 		moves := true;
-		due_ms := CASE WHEN fresh AND reach IS NULL AND u.ends IS NOT NULL THEN 0 END;	-- it has read all that it shall
+		goes := fresh AND reach IS NULL AND u.ends IS NOT NULL;
 		EXIT WHEN fresh OR reach IS NOT NULL;
 		past := true;
 		p.s1 := p.s2;
@@ -219,7 +221,7 @@ DECLARE
 	again bool := false;	-- the same events
 	ready int4;	-- so many need not wait for others
 	own_ms int8;
-	later_ms int8;	-- somebody has it: the others are asked for at once, if it is the one that WHERE has looked at
+	passes bool := false;	-- WHERE: of what it has looked at nothing comes now, and the other lanes are asked for at once
 	lo xid8;
 	late xid8[];
 	cut record;
@@ -271,7 +273,7 @@ BEGIN
 		begun := NULL;
 		IF several THEN
 			IF reader.waits AND (queue._changes_lanes(s, reader)).changed AND brief THEN	-- which locks others
-				nothing.due_ms := -1;
+				nothing.due_ms := 0;
 				RETURN NEXT nothing;
 				RETURN;
 			END IF;
@@ -288,8 +290,11 @@ BEGIN
 			IF l.sub = ANY (numbers) THEN	-- WHERE: that which was looked at comes first
 				numbers := l.sub || array_remove(numbers, l.sub);
 			ELSIF l.sub IS NOT NULL THEN	-- ... it is somebody's since, and the others were not looked at
-				nothing.due_ms := -1;
+				nothing.due_ms := 0;
 			END IF;
+		END IF;
+		IF NOT numbers <@ l.seen THEN	-- WHERE: lanes are free, or there, since the look
+			nothing.due_ms := 0;
 		END IF;
 		<<each>>
 		FOREACH one IN ARRAY coalesce(numbers, '{}') LOOP
@@ -322,33 +327,33 @@ BEGIN
 						HINT = format('QUEUE SEEK %I ON %I TO ...;', sub, q);
 				ELSIF d.lease_until > clock_timestamp() THEN
 					nothing."out" := CASE WHEN NOT several THEN d.sub || '-d' || d.id END;
-					nothing.due_ms := least(nothing.due_ms, CASE WHEN several AND l.sub = one THEN -1 ELSE queue._ms_until(d.lease_until) END);
+					nothing.due_ms := least(nothing.due_ms, CASE WHEN several AND l.sub = one THEN 0 ELSE queue._ms_until(d.lease_until) END);
 					CONTINUE each;
 				END IF;
 				look := NULL;
 				sifted := NULL;
 				own_ms := NULL;
-				later_ms := CASE WHEN l.sub = one AND (l.w IS NULL OR l.rest OR l.early OR l.floor < 9223372036854775807)
-					THEN queue._next_lane(u, 100) ELSE 100 END;
 				IF d.id IS NULL AND (place.due > clock_timestamp() OR place.due IS NULL OR barred) THEN
 					own_ms := CASE WHEN barred THEN 100 WHEN isfinite(place.due) THEN queue._ms_until(place.due) END;
 					nothing.due_ms := least(nothing.due_ms, own_ms);
 					IF l.sub = one AND l.w IS NULL THEN	-- what comes again of it was seen
-						nothing.due_ms := least(nothing.due_ms, CASE WHEN barred THEN later_ms ELSE -1 END);
+						passes := passes OR barred;
+						nothing.due_ms := CASE WHEN barred THEN nothing.due_ms ELSE 0 END;
 						CONTINUE each;
 					ELSIF fits IS NOT NULL THEN
 						sifted := queue._is_sifted(s, u, p, fits, l, least_events, within, lag, own_ms);
 						IF NOT sifted.acts THEN
-							finished := finished OR sifted.due_ms IS NOT DISTINCT FROM 0;
-							nothing.due_ms := least(nothing.due_ms, nullif(sifted.due_ms, 0));
+							finished := finished OR sifted.goes;
+							passes := passes OR sifted.passes;
+							nothing.due_ms := least(nothing.due_ms, sifted.due_ms);
 							CONTINUE each;
 						END IF;
 					ELSE
 						look := queue._next_events(s, u, lim, least_events, within, lag, p, begun);
 						begun := look.begun;
 						IF look.got = 0 THEN
-							finished := finished OR look.due_ms IS NOT DISTINCT FROM 0;
-							nothing.due_ms := least(nothing.due_ms, nullif(look.due_ms, 0));
+							finished := finished OR coalesce(look.goes, false);
+							nothing.due_ms := least(nothing.due_ms, look.due_ms);
 							CONTINUE each WHEN NOT look.moves;
 							p := look.p;
 							IF NOT several OR held = one THEN
@@ -358,7 +363,10 @@ BEGIN
 							-- at once, where the end was not seen: the same ids would be looked at each time, as long as another lane has something
 							ELSIF queue._move_idle(ARRAY[p], till) THEN
 								held := one;
-							ELSE	-- another take has it
+							ELSE	-- another take has it, or it was changed just now
+								IF queue._has_changed(p, till) THEN
+									held := coalesce(held, 0);
+								END IF;
 								nothing.due_ms := least(nothing.due_ms, 100);
 								CONTINUE each;
 							END IF;
@@ -372,14 +380,15 @@ BEGIN
 				-- it has something
 				IF held <> one AND brief THEN
 					PERFORM queue._move_idle(idle, till);
-					nothing.due_ms := -1;
+					nothing.due_ms := 0;
 					RETURN NEXT nothing;
 					RETURN;
 				ELSIF d.id IS NOT NULL THEN
 					d := queue._hold_over(p, u.ends);
 					IF d.id IS NULL THEN
 						nothing."out" := CASE WHEN NOT several THEN p.sub || '-d' || p.delivery END;
-						nothing.due_ms := least(nothing.due_ms, later_ms);
+						passes := passes OR l.sub = one;
+						nothing.due_ms := least(nothing.due_ms, 100);
 						CONTINUE each;
 					END IF;
 					IF d.s2 IS NULL OR d.attempt >= u.max_attempts OR u.retry = 'none' AND d.attempt > 0 THEN
@@ -411,17 +420,20 @@ BEGIN
 						barred := true;
 					END;
 					CONTINUE WHEN u.number IS NOT NULL;
-					nothing.due_ms := least(nothing.due_ms, later_ms);
+					passes := passes OR l.sub = one;
+					nothing.due_ms := least(nothing.due_ms, 100);
 					CONTINUE each;
 				END IF;
 				IF several AND held IS DISTINCT FROM one THEN
-					u := queue._hold_lane(p, u.ends);
+					u := queue._hold_lane(p, till);
 					IF u.number IS NULL THEN
-						IF queue._has_moved(p) THEN
+						IF queue._has_changed(p, till) THEN
 							held := coalesce(held, 0);
-							later_ms := CASE WHEN l.sub = one THEN -1 ELSE later_ms END;
+							nothing.due_ms := CASE WHEN l.sub = one THEN 0 ELSE nothing.due_ms END;
+						ELSE
+							passes := passes OR l.sub = one;
 						END IF;
-						nothing.due_ms := least(nothing.due_ms, later_ms);
+						nothing.due_ms := least(nothing.due_ms, 100);
 						CONTINUE each;
 					END IF;
 				END IF;
@@ -430,8 +442,9 @@ BEGIN
 					d := sifted.d;
 					EXIT search WHEN d.id IS NOT NULL;
 					held := one;
-					finished := finished OR sifted.due_ms IS NOT DISTINCT FROM 0;
-					nothing.due_ms := least(nothing.due_ms, nullif(sifted.due_ms, 0));
+					finished := finished OR sifted.goes;
+					passes := passes OR sifted.passes;
+					nothing.due_ms := least(nothing.due_ms, sifted.due_ms);
 					CONTINUE each;
 				END IF;
 				p := look.p;
@@ -460,11 +473,18 @@ BEGIN
 			held := coalesce(held, 0);
 			idle := '{}';
 		END IF;
+		IF l.idle > 0 AND round = 1 THEN
+			PERFORM queue._move_idle(current_setting('qbouncer.idle')::queue.positions[], l.ends::pg_snapshot);
+			held := coalesce(held, 0);
+			finished := finished OR l.ends IS NOT NULL;
+		END IF;
 		IF NOT finished OR round = 3 THEN
 			IF finished THEN
 				nothing.due_ms := 100;
 			ELSIF round > 1 AND fits IS NOT NULL THEN	-- those that follow were not looked at
-				nothing.due_ms := -1;
+				nothing.due_ms := 0;
+			ELSIF passes AND nothing.due_ms IS DISTINCT FROM 0 AND NOT numbers <@ (l.passed || l.sub) THEN
+				nothing.passed := l.passed || l.sub;
 			END IF;
 			RETURN NEXT nothing;
 			RETURN;
@@ -492,7 +512,7 @@ BEGIN
 		RETURN NEXT leased;
 	END IF;
 	RETURN QUERY EXECUTE format('SELECT e.id, $9, $10, $11, e.payload, e.headers, e.key, e."group", e.pushed_at, $12, e.xid,
-			NULL::int8, NULL::text FROM queue.' || CASE WHEN u.lanes = 1 THEN '_read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e'
+			NULL::int8, NULL::text, NULL::int4[] FROM queue.' || CASE WHEN u.lanes = 1 THEN '_read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e'
 				ELSE '_read_lane_%s($1, $2, $3, $4, $5, $6, $7, $8, %s, %s) AS e' END, s.number, u.lanes, u.lane)
 			|| CASE WHEN u.blocks THEN ' WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $13 AND r.id = e.id AND r.blocks)' ELSE '' END
 		USING lo, d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events,

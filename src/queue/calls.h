@@ -139,6 +139,10 @@
 	ROW_DELIVERED(COL, SEP, PAYLOAD) SEP \
 	COL(due_ms, INT8) SEP \
 	COL(out, TEXT)
+/* ... with WHERE: which lanes have been looked at */
+#define ROW_SIFTED(COL, SEP, PAYLOAD) \
+	ROW_DELIVERY(COL, SEP, PAYLOAD) SEP \
+	COL(passed, INT4_ARRAY)
 
 /* What all events of a delivery have is said once, before them: delivery.c. A join would copy each event. A payload that is jsonb
  * comes as its text, as it is kept. */
@@ -154,7 +158,7 @@
 	"(SELECT l.* FROM queue._look_for($@, '" kind "') AS s, LATERAL queue._look_at_" kind "(s.n, s.most) AS l) AS peek"
 #define TAKE_FOR_WHERE_SQL(kind) \
 	"WITH fits AS MATERIALIZED (SELECT peek.id FROM " LOOKED_AT_SQL(kind) " WHERE %s IS TRUE LIMIT (($@)[3])::pg_catalog.int8) " \
-	"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ", ) " FROM pg_catalog.set_config('qbouncer.proxy', ($@)[8], true) AS proxy, " \
+	"SELECT " ROW_SIFTED(CALL_JOB_NAME, ", ", ) " FROM pg_catalog.set_config('qbouncer.proxy', ($@)[8], true) AS proxy, " \
 	"pg_catalog.set_config('qbouncer.seed', ($@)[9], true) AS seed, " \
 	"LATERAL queue._take_where_for_" kind "(CASE WHEN proxy IS NOT NULL AND seed IS NOT NULL THEN $@ END, " \
 	"ARRAY(SELECT f.id FROM fits AS f)) AS job"
@@ -270,9 +274,9 @@
 	CALL(TAKE_FOR_BYTEA, TAKE_FOR_SQL("_bytea"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , BYTEA)) \
 	/* @: a stream, and not a queue */ \
 	CALL(TAKE_FOR_DIRECT, TAKE_FOR_SQL("_@"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , TEXT)) \
-	CALL(TAKE_FOR_WHERE, TAKE_FOR_WHERE_SQL("jsonb"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , TEXT)) \
-	CALL(TAKE_FOR_WHERE_TEXT, TAKE_FOR_WHERE_SQL("text"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , TEXT)) \
-	CALL(TAKE_FOR_WHERE_BYTEA, TAKE_FOR_WHERE_SQL("bytea"), PARAM(TEXT_ARRAY), ROW_DELIVERY(COL, , BYTEA)) \
+	CALL(TAKE_FOR_WHERE, TAKE_FOR_WHERE_SQL("jsonb"), PARAM(TEXT_ARRAY), ROW_SIFTED(COL, , TEXT)) \
+	CALL(TAKE_FOR_WHERE_TEXT, TAKE_FOR_WHERE_SQL("text"), PARAM(TEXT_ARRAY), ROW_SIFTED(COL, , TEXT)) \
+	CALL(TAKE_FOR_WHERE_BYTEA, TAKE_FOR_WHERE_SQL("bytea"), PARAM(TEXT_ARRAY), ROW_SIFTED(COL, , BYTEA)) \
 	CALL(FAILS_AT, FAILS_AT_SQL("jsonb"), PARAM(TEXT_ARRAY), COL(id, INT8) COL(fits, BOOL)) \
 	CALL(FAILS_AT_TEXT, FAILS_AT_SQL("text"), PARAM(TEXT_ARRAY), COL(id, INT8) COL(fits, BOOL)) \
 	CALL(FAILS_AT_BYTEA, FAILS_AT_SQL("bytea"), PARAM(TEXT_ARRAY), COL(id, INT8) COL(fits, BOOL)) \

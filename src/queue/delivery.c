@@ -44,10 +44,17 @@ void delivery_forget(struct delivery *d)
 	d->n = 0;
 }
 
+static bool read_row(const struct delivery *d, const uint8_t *row, size_t len,
+	struct wire_col cols[SIFTED_COLUMNS])
+{
+	cols[DELIVERY_passed].len = -1;
+	return wire_row_read(row, len, cols, d->sifted ? SIFTED_COLUMNS : DELIVERY_COLUMNS);
+}
+
 /* false: memory. */
 static bool note_common(struct delivery *d, const uint8_t *row, size_t len)
 {
-	struct wire_col cols[DELIVERY_COLUMNS];
+	struct wire_col cols[SIFTED_COLUMNS];
 	struct common *c = mem_alloc(sizeof(*c) + len);
 
 	mem_free(d->common);
@@ -55,7 +62,7 @@ static bool note_common(struct delivery *d, const uint8_t *row, size_t len)
 	if (c == NULL)
 		return false;
 	memcpy(c->row, row, len);
-	if (!wire_row_read(c->row, len, cols, DELIVERY_COLUMNS))
+	if (!read_row(d, c->row, len, cols))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(common_columns); i++)
 		c->cols[i] = cols[common_columns[i]];
@@ -119,11 +126,11 @@ static void note_out(struct delivery *d, const struct wire_col *c)
 }
 
 bool delivery_row(
-	struct delivery *d, const uint8_t *body, size_t len, struct wire_col cols[DELIVERY_COLUMNS])
+	struct delivery *d, const uint8_t *body, size_t len, struct wire_col cols[SIFTED_COLUMNS])
 {
 	bool event;
 
-	if (!wire_row_read(body, len, cols, DELIVERY_COLUMNS)) {
+	if (!read_row(d, body, len, cols)) {
 		d->torn = true;
 		return false;
 	}

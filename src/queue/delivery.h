@@ -16,6 +16,7 @@ struct delivery {
 	int64_t stream; /* its number; 0: not said */
 	int64_t lasts;  /* ms, its lease since the statement was sent; 0: not said */
 	bool all;       /* with MIN: nothing was left behind it */
+	bool sifted;    /* with WHERE, which has a column more */
 	bool as_jsonb;  /* its payloads are texts, and the client wants jsonb in binary */
 	int64_t more[PATIENCE_NUMBERS]; /* ... of what comes next */
 	bool torn; /* a row was not as expected, or there was no memory for it */
@@ -28,6 +29,6 @@ void delivery_forget(struct delivery *d);
 /* Numbers with a space between them; returns how many, at most max. */
 int delivery_numbers(const struct wire_col *c, int64_t *ret, int max);
 /* The columns of a row that is no event, but tells why there are none: true. */
-MUST_CHECK bool delivery_row(struct delivery *d, const uint8_t *body, size_t len, struct wire_col cols[DELIVERY_COLUMNS]);
+MUST_CHECK bool delivery_row(struct delivery *d, const uint8_t *body, size_t len, struct wire_col cols[SIFTED_COLUMNS]);
 
 #endif

@@ -43,7 +43,7 @@ enum taken_column { ROW_TAKEN(CALL_PLACE, , ) TAKEN_COLUMNS };
 enum hidden_column { ROW_HIDDEN(CALL_PLACE, ) HIDDEN_COLUMNS };
 #undef CALL_PLACE
 #define CALL_PLACE(name, type) DELIVERY_##name,
-enum delivery_column { ROW_DELIVERY(CALL_PLACE, , ) DELIVERY_COLUMNS };
+enum delivery_column { ROW_SIFTED(CALL_PLACE, , ) SIFTED_COLUMNS, DELIVERY_COLUMNS = DELIVERY_passed };
 #undef CALL_PLACE
 #define CALL_PLACE(name, type) AWAIT_##name,
 enum await_column { ROW_AWAIT(CALL_PLACE, ) AWAIT_COLUMNS };

@@ -19,14 +19,13 @@ bool sift_statement(const struct sift *s, bool fails, struct where_statement *re
 		[QPAYLOAD_BYTEA] = {CALL_TAKE_FOR_WHERE_BYTEA, CALL_FAILS_AT_BYTEA},
 	};
 	struct buf said = BUF_INIT;
-	char limit[24], waiting[24];
+	char limit[24];
 	const char *const texts[] = {s->args->queues[0], s->name, limit, s->least, s->within,
-		s->args->lease, s->args->as, s->proxy, s->seed, s->lag, waiting};
+		s->args->lease, s->args->as, s->proxy, s->seed, s->lag, s->passed};
 	size_t start = array_begin(&said, OID_TEXT, true);
 
 	ASSERT(s->args->where != NULL && s->args->n_queues == 1);
 	snprintf(limit, sizeof(limit), "%d", s->args->limit);
-	snprintf(waiting, sizeof(waiting), "%d", s->waiting);
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		array_put_text(&said, texts[i]);
 	array_end(&said, start, ARRAY_LEN(texts));

@@ -10,7 +10,7 @@
 struct sift {
 	const struct take_args *args;
 	const char *name, *least, *within, *lag, *proxy, *seed;
-	int waiting; /* lanes that have to wait are passed over */
+	const char *passed; /* lanes that have been looked at */
 };
 
 enum sift_column { SIFT_id, SIFT_fits, SIFT_COLUMNS };

@@ -34,9 +34,8 @@
 #include "types.h"
 #include "wakes.h"
 
-#define LANE_LOCKED 100                   /* ms: what the database says if a lane was not free */
-#define BESIDE_SLOW 1000                  /* ms: ... and that may be the one of who reads slowly */
-#define LANE_PASSED (-(INT64_C(1) << 40)) /* less how many there are: see note_lane() */
+#define LANE_LOCKED 100  /* ms: what the database says if a lane was not free */
+#define BESIDE_SLOW 1000 /* ms: ... and that may be the one of who reads slowly */
 
 struct failure {
 	struct pg_error err;
@@ -56,6 +55,7 @@ static void reader_free(struct reader *w)
 	delivery_free(&w->got);
 	bound_end(&w->bound);
 	mem_free(w->failure);
+	mem_free(w->passed);
 	mem_free(w->least);
 	mem_free(w->within);
 	mem_free(w->lag);
@@ -150,6 +150,25 @@ static bool ended_here(const struct reader *w, const char *delivery)
 	return false;
 }
 
+static void note_due(struct reader *w)
+{
+	if (w->due_ms > 0 && (w->passed_ms == 0 || w->due_ms < w->passed_ms))
+		w->passed_ms = w->due_ms;
+}
+
+/* With WHERE one lane is looked at, and each of them once, however much is pushed meanwhile: what it has does not fit, or has to
+ * wait, and others may have what need not. Those are asked for at once. */
+static void note_passed(struct reader *w, const struct wire_col *lanes)
+{
+	const size_t size = (size_t)lanes->len + 1;
+
+	note_due(w);
+	mem_free(w->passed);
+	w->passed = mem_alloc(size);
+	if (w->passed != NULL && wire_col_copy(lanes, w->passed, size))
+		w->due_ms = 0;
+}
+
 /* Why there is none. If everything is out, a row for each delivery. With MIN: for how long it is not worth while to ask
  * again, as more come one by one, and how many are missing. */
 static void note_nothing(struct reader *w, const struct wire_col *cols)
@@ -159,7 +178,9 @@ static void note_nothing(struct reader *w, const struct wire_col *cols)
 
 	w->until = 0;
 	if (!wire_col_number(&cols[DELIVERY_due_ms], &w->due_ms))
-		w->due_ms = 0;
+		w->due_ms = DUE_UNTOLD;
+	if (cols[DELIVERY_passed].len >= 0)
+		note_passed(w, &cols[DELIVERY_passed]);
 	if (delivery_numbers(&cols[DELIVERY_out], more, PATIENCE_NUMBERS) > 0) {
 		w->quiet.until = loop_now() + (usec_t)more[PATIENCE_PAUSE] * USEC_MSEC;
 		patience_told(&w->patience, more);
@@ -174,7 +195,7 @@ static void note_nothing(struct reader *w, const struct wire_col *cols)
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct reader *w = arg;
-	struct wire_col cols[DELIVERY_COLUMNS];
+	struct wire_col cols[SIFTED_COLUMNS];
 
 	w->heard = loop_now();
 	if (delivery_row(&w->got, body, len, cols))
@@ -229,27 +250,14 @@ static void fail_behind_done(struct reader *w)
 	park_fail(&w->park, &err);
 }
 
-/* With WHERE one lane is looked at. What is there has to wait, which is told as -1 - due: another one may have
- * what need not. Or nothing fits, and the lane is past it: the next one is looked at, but each of them once, however much is
- * pushed meanwhile. */
-static void note_lane(struct reader *w)
+/* What comes first of all lanes is waited for. */
+static void note_all_passed(struct reader *w)
 {
-	int64_t first = w->waiting_ms;
-
-	if (w->due_ms < LANE_PASSED)
-		w->due_ms = ++w->passed < LANE_PASSED - w->due_ms ? -1 : 0;
-	if (w->due_ms < -1) {
-		if (first == 0 || -1 - w->due_ms < first)
-			w->waiting_ms = -1 - w->due_ms;
-		w->waiting++;
-		w->due_ms = -1;
-	} else if (w->due_ms >= 0) { /* that was the last one */
-		if (first > 0 && (w->due_ms == 0 || first < w->due_ms))
-			w->due_ms = first;
-		w->waiting = 0;
-		w->waiting_ms = 0;
-		w->passed = 0;
-	}
+	note_due(w);
+	w->due_ms = w->passed_ms > 0 ? w->passed_ms : DUE_UNTOLD;
+	w->passed_ms = 0;
+	mem_free(w->passed);
+	w->passed = NULL;
 }
 
 static void wait_on(struct reader *w)
@@ -258,11 +266,12 @@ static void wait_on(struct reader *w)
 	usec_t at = loop_now() + (system_is_up(w->db) ? p->queue_rescan : p->queue_safety_poll);
 	usec_t counted, due;
 
-	note_lane(w);
+	if (w->due_ms != 0)
+		note_all_passed(w);
 	if (w->due_ms == LANE_LOCKED && w->wish->sub->slow > 0)
 		w->due_ms = BESIDE_SLOW;
 	due = w->due_ms > 0 ? loop_now() + (usec_t)w->due_ms * USEC_MSEC : USEC_NEVER;
-	if (w->due_ms < 0 && !w->expired && !park_must_leave(w->taker)) {
+	if (w->due_ms == 0 && !w->expired && !park_must_leave(w->taker)) {
 		ask(w); /* what there was did not fit, and there is more */
 		return;
 	}
@@ -435,7 +444,7 @@ static bool submit_where(struct reader *w, const struct task_ops *ops, bool fail
 		.lag = w->lag,
 		.proxy = proxy,
 		.seed = seed,
-		.waiting = w->waiting};
+		.passed = w->passed};
 	struct task_settings *settings = w->taker->ops->settings(w->taker);
 	struct where_statement st;
 	bool ok = sift_statement(&sift, fails, &st) && settings != NULL;
@@ -448,7 +457,7 @@ static bool submit_where(struct reader *w, const struct task_ops *ops, bool fail
 		.oids = st.oids,
 		.n_params = st.n_params,
 		.params = st.params,
-		.n_formats = fails ? 0 : DELIVERY_COLUMNS,
+		.n_formats = fails ? 0 : SIFTED_COLUMNS,
 		.formats = w->formats};
 
 	if (ok)
@@ -493,11 +502,13 @@ static bool submit(struct reader *w)
 		.formats = w->formats};
 
 	w->stamp = stamp;
-	w->again = false;
+	w->again = w->again &&
+		   w->passed != NULL; /* there may be something in a lane that has been looked at */
 	w->got.as_jsonb = w->args.payload == QPAYLOAD_JSONB && w->formats[DELIVERY_payload] != 0;
 	patience_sent(&w->patience, w->wish->sub->of->counted);
 	w->uncounted = w->wish->sub->of->uncounted;
-	w->due_ms = 0;
+	w->due_ms = DUE_UNTOLD;
+	w->got.sifted = w->args.where != NULL;
 	w->out = w->ours = false;
 	w->direct = w->args.where == NULL && stream > 0;
 	if (w->args.where != NULL)

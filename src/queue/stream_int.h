@@ -47,6 +47,8 @@ struct wish {
 	bool news;              /* that none of them has asked about */
 };
 
+#define DUE_UNTOLD (-1)
+
 /* Of a delivery that comes: what of it has its client got? */
 enum shown {
 	SHOWN_NOTHING,
@@ -76,20 +78,17 @@ struct reader {
 	uint8_t shown; /* enum shown */
 	usec_t heard; /* when the last row has come */
 	uint64_t sent; /* SHOWN_UNREAD: so much the client had read when it was last looked at */
-	/* of an answer without a delivery; 0: not told; -1: there is more to look at; below: in the next lane, see
-	 * note_lane() */
-	int64_t due_ms;
+	int64_t due_ms; /* of an answer without a delivery; 0: there is more to look at; DUE_UNTOLD */
 	bool out, ours; /* all that it may have out is; and was ended by this transaction */
 	usec_t until;   /* its lease does not end before; 0: not known */
 	char *least, *within, *lag; /* or NULL */
 	struct patience patience; /* MIN */
 	uint64_t uncounted;       /* news before it asked */
 	struct quiet quiet;      /* WHERE, LAG: after a look in vain; MIN: until there may be enough */
-	int waiting;             /* WHERE: so many lanes have something that has to wait */
-	int64_t waiting_ms;      /* ... the first of them; 0: none */
-	int passed;              /* ... and so many had nothing that fits */
+	char *passed;            /* WHERE: lanes that have been looked at, as the database tells them; NULL: none */
+	int64_t passed_ms;       /* ... when something of them comes; 0: not told */
 	struct failure *failure; /* of its condition, while it is asked at which event */
-	int16_t formats[DELIVERY_COLUMNS];
+	int16_t formats[SIFTED_COLUMNS];
 	char name[SUBSCRIPTION_MAX + 1];
 };
 

@@ -20,7 +20,7 @@ def ask(session, lim=100, least=None, lag=None):
         rows = session.rows("SELECT id, token, payload, due_ms FROM queue._take_for('s', 'a', %s, %s, %s::interval, NULL, 'w', %s::interval, true)",
                             lim, least, "1 h" if least else None, lag)
         events = [json.loads(r[2]) for r in rows if r[0] is not None]
-        if events or rows[-1][3] != -1:
+        if events or rows[-1][3] != 0:
             tokens = [r[1] for r in rows if r[1] is not None]   # of a lane that had nothing then another one follows
             return (tokens[-1] if events else None), events, rows[-1][3]
         session.rows("COMMIT")
@@ -544,3 +544,33 @@ def test_parallel_is_changed_between_two_looks(db, lag, on_fail, busy):
             done(takes, token)
     assert sorted(got) == sorted(g + i for g in (a, b) if g == b or busy == "both" for i in "12")
     assert db.value("SELECT count(*) FROM queue.subscriptions WHERE waits OR ends IS NOT NULL") == 0
+
+
+@pytest.mark.parametrize("lag", [None, "0"])
+def test_parallel_is_changed_between_snapshot_and_lock(db, lag):
+    """A lane that was locked for what it is no more is not kept beside the one of the delivery."""
+    db.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    db.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")
+    db.connect("bob").rows("SELECT queue.subscribe('a', 's', NULL, '{parallel}', '{2}')")
+    a, b = groups(db, 2)
+    put(db, a + "1", b + "1")
+    root, holds, stops, takes = db.connect("postgres"), db.connect("postgres"), db.connect("postgres"), db.connect("bob")
+    # bob's statements stop where they have a snapshot, and have locked nothing yet
+    root.rows("""CREATE FUNCTION public.stops() RETURNS bool LANGUAGE plpgsql AS 'BEGIN
+        PERFORM pg_advisory_lock_shared(7), pg_advisory_unlock_shared(7); RETURN true; END'""")
+    root.rows("CREATE POLICY stops ON queue.subscriptions AS RESTRICTIVE USING (public.stops())")
+    holds.rows("BEGIN")
+    holds.rows("LOCK TABLE %s IN ACCESS EXCLUSIVE MODE" % log(holds))
+    taking = db.beside(ask, takes, lag=lag)
+    db.until_blocked(takes)     # it looks at the first lane
+    stops.rows("SELECT pg_advisory_lock(7)")
+    holds.rows("COMMIT")
+    db.until_blocked(takes)     # ... and is about to lock it
+    root.rows("SELECT queue.alter_for('s', 'a', '{parallel}', '{3}')")
+    stops.rows("SELECT pg_advisory_unlock(7)")
+    token, events, _ = taking.result()
+    assert token is None or locked(root) == 1
+    takes.rows("COMMIT")
+    if token is not None:
+        done(takes, token)
+    assert sorted(events + drained(takes, None)) == sorted([a + "1", b + "1"])

@@ -671,7 +671,7 @@ def test_a_take_that_meets_another(db, meanwhile):
     db.rows("SELECT " + meanwhile)
     kept = [db.value(HOLD, *one) for one in was]
     assert [k is None for k in kept].count(True) == (1 if "take" in meanwhile else 2)
-    assert [db.value("SELECT queue._has_moved(%s::text::queue.positions)", one[0]) for one in was] == [k is None for k in kept]
+    assert [db.value("SELECT queue._has_changed(%s::text::queue.positions, %s::text::pg_snapshot)", *one) for one in was] == [k is None for k in kept]
 
 
 # --- who may, what is shown, what is kept ---

@@ -9,11 +9,10 @@ import pytest
 import test_stream_beside as beside
 from test_stream_beside import groups
 
-PASSED = -2 ** 40       # below it by the number of lanes
 ASKED = """
 	WITH fits AS MATERIALIZED (SELECT peek.id FROM (SELECT l.* FROM queue._look_for(%(said)s::text[], 'jsonb') AS s,
 			LATERAL queue._look_at_jsonb(s.n, s.most) AS l) AS peek WHERE ({0}) IS TRUE LIMIT ((%(said)s::text[])[3])::int8)
-	SELECT job.id, job.token, job.payload::jsonb, job.attempt, job.due_ms FROM
+	SELECT job.id, job.token, job.payload::jsonb, job.attempt, job.due_ms, job.passed::text FROM
 		LATERAL queue._take_where_for_jsonb(%(said)s::text[], ARRAY(SELECT f.id FROM fits AS f)) AS job"""
 
 
@@ -28,24 +27,24 @@ def put(session, *payloads, group=None):
         session.rows("SELECT queue.push('s', %s, \"group\" => %s)", json.dumps(p), group)
 
 
-def ask(session, where, lim=100, least=None, within=None, lag=None, waiting=0):
-    said = ["s", "a", str(lim), least and str(least), within, None, "w", None, None, lag, str(waiting)]
+def ask(session, where, lim=100, least=None, within=None, lag=None, passed=None):
+    said = ["s", "a", str(lim), least and str(least), within, None, "w", None, None, lag, passed]
     return session.conn.execute(ASKED.format(where.replace("%", "%%")), {"said": said}).fetchall()
 
 
 def take(session, where, lim=100, **more):
-    """As the proxy does it: -1 is asked again at once, and below that of the next lane. The rows, and when there may be something."""
-    waiting, passed = [], 0
+    """As the proxy does it: 0 is asked again at once, and if lanes were passed the others are. The rows, and when there may be something."""
+    waiting, passed = [], None
     for asked in range(1, 200):
-        rows = ask(session, where, lim, waiting=len(waiting), **more)
-        due = rows[0][4]
-        if due is not None and due < PASSED:
-            passed += 1
-            due = -1 if passed < PASSED - due else None
-        if due is not None and due < -1:
-            waiting.append(-1 - due)
-        elif due != -1:
-            return [r for r in rows if r[0] is not None], min(waiting + [due or 10**12]) if waiting else due, asked
+        rows = ask(session, where, lim, passed=passed, **more)
+        due, passes = rows[0][4:6]
+        assert passes is None or due != 0
+        if due == 0:
+            continue
+        waiting += [due] if due is not None else []
+        if passes is None:
+            return [r for r in rows if r[0] is not None], min(waiting, default=None), asked
+        passed = passes
     raise AssertionError("it is asked for ever")
 
 
@@ -113,7 +112,7 @@ def test_moved_meanwhile(db):
     other.rows("SELECT * FROM queue._look_for(%s, 'jsonb')", said)
     assert [r[0] for r in other.rows("SELECT id FROM queue._look_at_jsonb(1, 100)")] == [1, 2, 3]
     assert drain(db, "payload = '2'") == [2]
-    assert other.rows("SELECT id, due_ms FROM queue._take_where_for_jsonb(%s, '{1,3}')", said) == [(None, -1)]
+    assert other.rows("SELECT id, due_ms FROM queue._take_where_for_jsonb(%s, '{1,3}')", said) == [(None, 0)]
     other.rows("COMMIT")
     assert drain(db, "true") == []
     # two at once: one takes, the other is told that it is out
@@ -181,7 +180,7 @@ def test_a_lane_that_waits(db, how):
     assert rows == [] and 3500000 < due <= 3600000 and asked == 2
     put(db, 5, group=goes)
     rows, due, asked = take(db, "true", **more)
-    assert rows == [] and 3500000 < due <= 3600000 and asked == 3
+    assert rows == [] and 3500000 < due <= 3600000 and asked == 2
     assert drain(db, "true") == [4, 5]
 
 
@@ -196,9 +195,70 @@ def test_taken_between_look_and_take(db):
     other.rows("SELECT * FROM queue._look_for(%s, 'jsonb')", said)
     assert other.rows("SELECT payload::text FROM queue._look_at_jsonb(1, 100)") == [("0",)]
     assert [r[2] for r in take(db, "true")[0]] == [0]
-    assert other.rows("SELECT id, due_ms FROM queue._take_where_for_jsonb(%s, '{1}')", said) == [(None, -1)]
+    assert other.rows("SELECT id, due_ms FROM queue._take_where_for_jsonb(%s, '{1}')", said) == [(None, 0)]
     other.rows("COMMIT")
     assert [r[2] for r in take(other, "true")[0]] == [1]
+
+
+@pytest.mark.parametrize("how", ["done", "other lanes", "one lane"])
+def test_free_since_the_look(db, how):
+    """Lanes that it has not seen, as they were out, or have come since: it looks again at once."""
+    make(db, 1 if how == "one lane" else 2)
+    for i, group in enumerate(groups(db, 2)):
+        put(db, i, group=group)
+    out = [take(db, "true")[0] for _ in range(1 if how == "one lane" else 2)]
+    other = db.connect()
+    said = ["s", "a", "100", None, None, None, "w", None, None, None, None]
+    other.rows("BEGIN")
+    assert other.rows("SELECT * FROM queue._look_for(%s, 'jsonb')", said) == []
+    if how != "done":
+        db.rows("SELECT queue.alter_for('s', 'a', '{parallel}', '{3}')")
+    for rows in out:
+        done(db, rows)
+    put(db, 5)
+    if how != "done":
+        assert [r[2] for r in take(db, "true")[0]] == [5]       # of the lanes there are now
+        put(db, *range(6, 30))
+    assert other.rows("SELECT id, due_ms FROM queue._take_where_for_jsonb(%s, '{}')", said) == [(None, 0)]
+    other.rows("COMMIT")
+    assert take(other, "true")[0] != []
+
+
+def test_lanes_are_known_by_their_numbers(db):
+    """One that was looked at is left out, and no other one, whatever others have done meanwhile."""
+    make(db, 3)
+    of = groups(db, 3)
+    for g in of:
+        put(db, g + "1", group=g)
+    (row,) = ask(db, "payload = '0'")
+    assert row[5] is not None and row[4] is None
+    got = take(db, "true")[0]       # another one, who moves a lane
+    done(db, got)
+    seen = [got[0][2]]
+    while len(rows := ask(db, "true", passed=row[5])) and rows[0][0] is not None:
+        done(db, rows)
+        seen += [r[2] for r in rows]
+    assert len(seen) == 2 and rows[0][4:6] == (None, None)
+    assert drain(db, "true") == []      # what was passed did not fit
+
+
+@pytest.mark.parametrize("n", [2, 16, 64])
+def test_one_look_finds_the_lane(db, n):
+    """Of many lanes one has something: two looks at most where it fits or not, and all of them move."""
+    make(db, n)
+    drain(db, "true")
+    for i in range(4):
+        put(db, i, group="g%d" % i)
+        (rows, _, asked) = take(db, "true")
+        assert [r[2] for r in rows] == [i] and asked == 1
+        done(db, rows)
+        rows, due, asked = take(db, "true")
+        assert (rows, due, asked) == ([], None, 1)
+        put(db, 9, group="g%d" % i)
+        rows, due, asked = take(db, "payload = '0'")
+        assert (rows, due) == ([], None) and asked <= 2
+        assert pending(db) == 0
+    assert db.value("SELECT count(DISTINCT s1::text) FROM queue.positions") <= 2
 
 
 @pytest.mark.parametrize("why", ["over", "failed", "purged"])
@@ -238,7 +298,7 @@ def test_a_lane_without_events_is_somebodys(db):
     holds.rows("BEGIN")
     holds.rows("SELECT FROM queue.subscriptions FOR NO KEY UPDATE")
     rows, due, asked = take(db, "true")
-    assert (rows, due, asked) == ([], 100, 1)
+    assert (rows, due, asked) == ([], None, 1)
     holds.rows("COMMIT")
     assert take(db, "true")[0] == []
 
