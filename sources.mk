@@ -994,6 +994,7 @@ qb_dialogues = \
 	test/scenario/finish/next_of_a_group.dlg \
 	test/scenario/finish/proxy_gone.dlg \
 	test/scenario/finish/proxy_gone_left.dlg \
+	test/scenario/finish/proxy_gone_while_looking.dlg \
 	test/scenario/finish/released_when_gone.dlg \
 	test/scenario/finish/then_push.dlg \
 	test/scenario/finish/then_take.dlg \

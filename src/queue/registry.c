@@ -239,6 +239,11 @@ static void scan_row(void *arg, const uint8_t *body, size_t len)
 
 static void scan(struct qdb *db, struct agent *role, struct pool *pool);
 
+static bool is_ordered(const struct qdb *db, const struct agent *role)
+{
+	return role->scanned != db->registry->scans;
+}
+
 /* A look has come to its end, or failed. What it has left is looked at again, and nothing else. One into all queues goes on
  * where it has failed. */
 static void scan_ended(struct scan *s, bool failed)
@@ -265,16 +270,19 @@ static void scan_ended(struct scan *s, bool failed)
 static void scan_done(void *arg, const struct pg_error *err)
 {
 	struct scan *s = arg;
-	struct pool *pool = pooler_find_pool(s->db->name, s->role->user);
-	bool failed = err != NULL || s->torn;
+	struct agent *r = s->role;
+	struct pool *pool = pooler_find_pool(s->db->name, r->user);
+	bool failed = err != NULL || s->torn, goes_on;
 
-	s->role->scanning = false;
+	r->scanning = false;
 	if (!failed)
-		s->role->scan_after = s->next;
-	if (!failed && s->next != 0 && pool != NULL)
-		scan(s->db, s->role, pool);
-	else
+		r->scan_after = s->next;
+	goes_on = !failed && s->next != 0 && pool != NULL;
+	if (!goes_on)
 		scan_ended(s, failed || s->next != 0);
+	/* or another proxy was gone while it went on, whose jobs it may have passed over */
+	if (goes_on || (pool != NULL && is_ordered(s->db, r) && loop_now() >= r->again_at))
+		scan(s->db, r, pool);
 	if (err != NULL)
 		log_warning("%s: jobs of proxies that are gone cannot be given back: %s",
 			s->db->name, err->message);
@@ -401,7 +409,7 @@ static void scan_all(struct qdb *db)
 		r = agent_get(db, pool_user(pool));
 		if (r == NULL || r->scanning || loop_now() < r->again_at)
 			continue;
-		if (r->scanned == g->scans && r->n_new == 0 && names_none(&r->left))
+		if (!is_ordered(db, r) && r->n_new == 0 && names_none(&r->left))
 			t->scans = g->scans;
 		else
 			scan(db, r, pool);
@@ -527,7 +535,8 @@ static bool hurries(const struct qdb *db)
 	const struct registry *g = db->registry;
 
 	CHECK_QDB(db);
-	return g != NULL && (g->peers != NULL || !g->looked_back || g->announced > 0);
+	return g != NULL &&
+	       (g->peers != NULL || !g->looked_back || g->announced > 0 || more_is_left(db));
 }
 
 /* --- other processes of this program --- */

@@ -161,9 +161,9 @@ def _death(rig, n):
                     if time.monotonic() > began + 60:
                         raise Failed("leases of a pooler that is gone did not come back")
                     time.sleep(0.02)
-                cells = watch.cells()
+                back, cells = time.monotonic() - began, watch.cells()
                 worker.stdin.close()
-    return len(held), ["a pooler killed with %d leases, until all are back" % len(held), *cells], time.monotonic() - began
+    return len(held), ["a pooler killed with %d leases, until all are back" % len(held), *cells], back
 
 
 def tenants(rig, plan):
