@@ -242,6 +242,54 @@ def test_lanes_are_known_by_their_numbers(db):
     assert drain(db, "true") == []      # what was passed did not fit
 
 
+@pytest.mark.parametrize("meanwhile", ["alter", "take", "seek", "unsubscribe"])
+def test_lanes_with_nothing_meet_a_change(db, meanwhile):
+    """Between look and take: they go where the look has seen that they may, or stay."""
+    make(db, 4)
+    of = groups(db, 4)
+    put(db, "a1", group=of[3])
+    other = db.connect()
+    said = ["s", "a", "100", None, None, None, "w", None, None, None, None]
+    other.rows("BEGIN")
+    other.rows("SELECT * FROM queue._look_for(%s, 'jsonb')", said)
+    assert other.rows("SELECT payload::text FROM queue._look_at_jsonb(1, 100)") == [('"a1"',)]
+    left = ["b%d" % i for i in range(4)]
+    for name, group in zip(left, of):
+        put(db, name, group=group)
+    if meanwhile == "alter":
+        db.rows("SELECT queue.alter_for('s', 'a', '{parallel}', '{3}')")
+    elif meanwhile == "seek":
+        db.rows("SELECT queue.seek('a', 's', 'beginning')")
+    elif meanwhile == "unsubscribe":
+        db.rows("SELECT queue.unsubscribe('a', 's')")
+        other.fails("42704", "SELECT id FROM queue._take_where_for_jsonb(%s, '{}')", said)
+        return
+    else:
+        rows = take(db, "true")[0]
+        done(db, rows)
+        assert rows[0][2][0] == "b"
+        left.remove(rows[0][2])
+    assert other.rows("SELECT id FROM queue._take_where_for_jsonb(%s, '{}')", said) == [(None,)]
+    other.rows("COMMIT")
+    got = drain(db, "true")
+    assert sorted(got) in (sorted(left), sorted(["a1"] + left))     # or it was passed, as one that does not fit
+    assert ("a1" in got) or meanwhile in ("alter", "take")
+    assert db.value("SELECT count(*) FROM queue.subscriptions WHERE waits OR ends IS NOT NULL") == 0
+
+
+def test_rights(db):
+    """Who may not read the stream, or is not of the subscription's owner, sees nothing of it, and moves nothing."""
+    make(db, 4)
+    put(db, 1)
+    bob = db.connect("bob")
+    was = db.rows("SELECT p::text FROM queue.positions AS p ORDER BY 1")
+    for call in ("_look_for(%s, 'jsonb')", "_take_where_for_jsonb(%s, '{}')"):
+        bob.fails("42501", "SELECT * FROM queue." + call, ["s", "a", "9", None, None, None, "w", None, None, None, "{1}"])
+    place = db.value("SELECT p::text FROM queue.positions AS p LIMIT 1")
+    bob.rows("SELECT queue._move_idle(ARRAY[%s::text::queue.positions])", place)
+    assert db.rows("SELECT p::text FROM queue.positions AS p ORDER BY 1") == was
+
+
 @pytest.mark.parametrize("n", [2, 16, 64])
 def test_one_look_finds_the_lane(db, n):
     """Of many lanes one has something: two looks at most where it fits or not, and all of them move."""
