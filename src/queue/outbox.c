@@ -50,6 +50,25 @@ void outbox_take(struct outbox *o, struct outbox *from, unsigned most)
 	outbox_clear(from);
 }
 
+void outbox_take_first(struct outbox *o, struct outbox *from, unsigned n)
+{
+	struct outbox_entry *e, *tmp;
+	unsigned most = o->n + n;
+
+	HASH_ITER (hh, from->queues, e, tmp) {
+		if (n-- == 0)
+			break;
+		outbox_add(o, e->queue, most);
+		HASH_DEL(from->queues, e);
+		mem_free(e);
+		from->n--;
+	}
+	o->any |= from->any;
+	o->urgent |= from->urgent;
+	from->any = false;
+	from->urgent &= from->n > 0;
+}
+
 void outbox_clear(struct outbox *o)
 {
 	struct outbox_entry *e, *tmp;

@@ -27,6 +27,7 @@ struct outbox {
 void outbox_add(struct outbox *o, const char *queue, unsigned most);
 bool outbox_is_empty(const struct outbox *o);
 void outbox_take(struct outbox *o, struct outbox *from, unsigned most); /* all that is in the other one */
+void outbox_take_first(struct outbox *o, struct outbox *from, unsigned n); /* so many names, and any */
 void outbox_clear(struct outbox *o);
 
 #endif

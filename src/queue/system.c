@@ -50,6 +50,7 @@ struct system {
 	struct outbox outbox;
 	struct outbox told; /* by the statement under way */
 	usec_t tell_at;     /* not before */
+	unsigned tell_most; /* names at once: fewer, when they were refused */
 	enum system_others others;
 	enum query query;
 	const struct system_chore *chore; /* whose step it is */
@@ -133,17 +134,26 @@ static bool has_news(const struct system *s)
 	       s->others >= (s->outbox.urgent ? OTHERS_ASLEEP : OTHERS_AWAKE);
 }
 
-/* What may not have been said is said once more. A name that the server does not take would keep all others back. */
+/* What may not have been said is said once more, half as much at once, for it may be too much, or there may be a name
+ * among it that the server does not take. That one is left out. */
 static void not_told(struct system *s)
 {
+	bool unfit = s->refused == REFUSED_UNFIT;
+
 	if (outbox_is_empty(&s->told))
 		return;
-	if (s->refused == REFUSED_UNFIT) {
+	s->tell_most = s->told.n > 1 ? s->told.n / 2 : 1;
+	if (unfit && s->told.n == 1) {
 		s->outbox.any = true;
 		s->outbox.urgent |= s->told.urgent;
 		outbox_clear(&s->told);
 	}
 	outbox_take(&s->outbox, &s->told, TELL_MAX);
+}
+
+static void told(struct system *s)
+{
+	s->tell_most = s->tell_most < TELL_MAX / 2 ? 2 * s->tell_most : TELL_MAX;
 }
 
 /* One statement for all that came together meanwhile, or was kept: in rows, as there are more of them than a row can
@@ -153,6 +163,7 @@ static void send_notifications(struct system *s)
 	struct outbox_entry *e, *tmp;
 	struct buf sql = BUF_INIT;
 	const char *sep = "";
+	unsigned n = s->tell_most;
 
 	if (s->state != SYSTEM_UP || s->query != QUERY_NONE || !has_news(s))
 		return;
@@ -163,8 +174,11 @@ static void send_notifications(struct system *s)
 	buf_puts(&sql, "SELECT pg_catalog.pg_notify('" SYSTEM_CHANNEL
 		       "', q) FROM pg_catalog.unnest(ARRAY[");
 	HASH_ITER (hh, s->outbox.queues, e, tmp) {
-		char *literal = PQescapeLiteral(s->pg, e->queue, strlen(e->queue));
+		char *literal;
 
+		if (n-- == 0)
+			break;
+		literal = PQescapeLiteral(s->pg, e->queue, strlen(e->queue));
 		if (literal != NULL) {
 			buf_printf(&sql, "%s%s", sep, literal);
 			sep = ", ";
@@ -177,7 +191,7 @@ static void send_notifications(struct system *s)
 		buf_printf(&sql, "%s'" ANY_QUEUE "'", sep);
 	buf_puts(&sql, "]::pg_catalog.text[]) AS q");
 	if (!buf_failed(&sql)) {
-		outbox_take(&s->told, &s->outbox, TELL_MAX);
+		outbox_take_first(&s->told, &s->outbox, s->tell_most);
 		send_sql(s, QUERY_NOTIFY, buf_cstr(&sql));
 	} else {
 		s->tell_at = loop_now() + TELL_AGAIN;
@@ -250,8 +264,11 @@ static void query_done(struct system *s)
 	if (query == QUERY_CHORE)
 		s->chore->ended(s->db, s->refused != NOT_REFUSED);
 	if (query == QUERY_NOTIFY && s->refused != NOT_REFUSED) {
-		s->tell_at = loop_now() + TELL_AGAIN;
+		if (s->refused != REFUSED_UNFIT || s->told.n <= 1)
+			s->tell_at = loop_now() + TELL_AGAIN;
 		not_told(s);
+	} else if (query == QUERY_NOTIFY) {
+		told(s);
 	}
 	outbox_clear(&s->told);
 	loop_tick_at(s->tick, next_work(s));
@@ -841,6 +858,7 @@ void system_need(struct qdb *db, struct pool *pool)
 	s->db = db;
 	s->state = SYSTEM_DOWN;
 	s->retry = RETRY_FIRST;
+	s->tell_most = TELL_MAX;
 	s->tick = loop_tick_new(on_tick, s, USEC_NEVER);
 	if (s->tick == NULL || !copy(&s->pool_user, pool_user(pool))) {
 		free_one(s);

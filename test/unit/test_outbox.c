@@ -46,6 +46,27 @@ static void nothing_but_any(void **state)
 	assert_true(outbox_is_empty(&o));
 }
 
+/* What is left says no more that there is something in any. */
+static void the_first_of_them(void **state)
+{
+	struct outbox o = {.any = true, .urgent = true}, first = {0};
+
+	(void)state;
+	outbox_add(&o, "mail", 10);
+	outbox_add(&o, "other", 10);
+	outbox_add(&o, "third", 10);
+	outbox_take_first(&first, &o, 2);
+	assert_int_equal(first.n, 2);
+	assert_true(first.any && first.urgent);
+	assert_int_equal(o.n, 1);
+	assert_string_equal(o.queues->queue, "third");
+	assert_true(o.urgent && !o.any);
+	outbox_take_first(&first, &o, 2);
+	assert_int_equal(first.n, 3);
+	assert_true(outbox_is_empty(&o) && !o.urgent);
+	outbox_clear(&first);
+}
+
 /* Whoever raises it in the database decides how long it is. */
 static void a_long_name(void **state)
 {
@@ -68,6 +89,7 @@ int main(void)
 		cmocka_unit_test(each_once),
 		cmocka_unit_test(too_many),
 		cmocka_unit_test(nothing_but_any),
+		cmocka_unit_test(the_first_of_them),
 		cmocka_unit_test(a_long_name),
 	};
 

@@ -354,8 +354,8 @@ def test_news_that_are_lost_on_their_way(qbouncer, db, direct, relay):
     pair.close()
 
 
-def test_news_that_are_refused(pair):
-    """They are told once more, and those that come meanwhile with them."""
+def test_news_that_are_refused(pair, listener):
+    """They are told once more, fewer at once, and those that come meanwhile with them."""
     tag(pair.pusher, "QUEUE CREATE more")
     with pair.other.wire(pair.db) as w:
         for c, queue in ((pair.taker, "mail"), (w, "more")):
@@ -363,15 +363,39 @@ def test_news_that_are_refused(pair):
             parked(c)
         pair.wakes()
         mark = len(pair.first.log_text())
+        listener.heard()
         pair.direct.execute("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC")
         try:
-            tag(pair.pusher, "QUEUE PUSH mail '1'")
+            tag(pair.pusher, "DO $$ BEGIN FOR n IN 1 .. 41 LOOP RAISE INFO USING ERRCODE = 'QB100', MESSAGE = 'many' || n, "
+                "DETAIL = pg_current_xact_id()::text; END LOOP; PERFORM queue.push('mail', '1'::jsonb); END $$")
             pair.first.wait_log("system session: .*permission denied", mark)
             tag(pair.pusher, "QUEUE PUSH more '2'")
         finally:
             pair.direct.execute("GRANT EXECUTE ON FUNCTION pg_notify(text, text) TO PUBLIC")
         assert woken(pair.taker)["payload"] == "1"
         assert woken(w)["payload"] == "2"
+        heard = []
+        names = {"mail", "more"} | {"many%d" % n for n in range(1, 42)}
+        wait_for(lambda: heard.extend(n[1] for n in listener.heard() if n[1] != AWAKE) or names <= set(heard), "all names")
+        assert sorted(heard) == sorted(names)       # each once
+
+
+def test_a_name_that_is_no_text(pair, listener):
+    """It comes in the encoding of who pushes, and is no text in that of the session: any queue may be meant. The others are
+    told by their names.
+    """
+    pair.taker.query(WAIT)
+    parked(pair.taker)
+    pair.wakes()
+    listener.heard()
+    with pair.first.wire(pair.db, client_encoding="LATIN1") as w:
+        tag(w, "DO $$ BEGIN FOR n IN 1 .. 41 LOOP RAISE INFO USING ERRCODE = 'QB100', "
+            "MESSAGE = CASE n WHEN 17 THEN 'm' || chr(252) || 'll' ELSE 'many' || n END, "
+            "DETAIL = pg_current_xact_id()::text; END LOOP; END $$")
+        heard = []
+        names = {"many%d" % n for n in range(1, 42) if n != 17} | {"of any queue: a prepared transaction was committed"}
+        wait_for(lambda: heard.extend(n[1] for n in listener.heard() if n[1] != AWAKE) or names <= set(heard), "all names")
+        assert sorted(heard) == sorted(names)       # each once
 
 
 def test_the_session_of_who_sleeps_falls_silent(qbouncer, db, direct, relay):
