@@ -28,8 +28,10 @@
 #define PEEK_AGAIN    (10 * USEC_MSEC) /* at a message of the login that came in part */
 #define LOOK_SUPER    (60 * USEC_SEC)  /* is that role still a superuser? */
 #define ANSWER_LIMIT  (10 * USEC_SEC)
-#define TELL_AGAIN    (1 * USEC_SEC) /* it was refused */
+#define TELL_AGAIN    (1 * USEC_SEC) /* it was refused; twice as long each time */
+#define TELL_LAST     (30 * USEC_SEC)
 #define TELL_MAX      10000          /* queues */
+#define EVENTS_MAX    (2 * TELL_MAX) /* with what is not of queues, which "any" would not say */
 #define KEEP_MAX      1000           /* the same, while nobody needs to hear it */
 
 #define COLUMNS_MAX   24 /* of a chore's rows */
@@ -50,6 +52,7 @@ struct system {
 	struct outbox outbox;
 	struct outbox told; /* by the statement under way */
 	usec_t tell_at;     /* not before */
+	usec_t tell_pause;  /* the next one; 0: what was said last was told */
 	unsigned tell_most; /* names at once: fewer, when they were refused */
 	enum system_others others;
 	enum query query;
@@ -128,6 +131,7 @@ static void send_sql(struct system *s, enum query query, const char *sql)
 		disconnect(s, "out of memory");
 }
 
+/* While nobody is to be told no time is set for them: who comes is seen by a statement, or says so, and both look here. */
 static bool has_news(const struct system *s)
 {
 	return !outbox_is_empty(&s->outbox) &&
@@ -136,23 +140,33 @@ static bool has_news(const struct system *s)
 
 /* What may not have been said is said once more, half as much at once, for it may be too much, or there may be a name
  * among it that the server does not take. That one is left out. */
-static void not_told(struct system *s)
+static void not_told(struct system *s, bool cut_off)
 {
 	bool unfit = s->refused == REFUSED_UNFIT;
 
 	if (outbox_is_empty(&s->told))
 		return;
-	s->tell_most = s->told.n > 1 ? s->told.n / 2 : 1;
+	if (s->told.n > 1)
+		s->tell_most = s->told.n / 2;
+	if (!unfit || s->told.n <= 1) {
+		if (s->tell_pause == 0 && !cut_off)
+			s->tell_pause = TELL_AGAIN;
+		s->tell_at = loop_now() + s->tell_pause;
+		s->tell_pause = 2 * s->tell_pause > TELL_AGAIN ? 2 * s->tell_pause : TELL_AGAIN;
+		s->tell_pause = s->tell_pause < TELL_LAST ? s->tell_pause : TELL_LAST;
+	}
 	if (unfit && s->told.n == 1) {
+		s->tell_pause = 0; /* it is done with */
 		s->outbox.any = true;
 		s->outbox.urgent |= s->told.urgent;
 		outbox_clear(&s->told);
 	}
-	outbox_take(&s->outbox, &s->told, TELL_MAX);
+	outbox_take(&s->outbox, &s->told, EVENTS_MAX);
 }
 
 static void told(struct system *s)
 {
+	s->tell_pause = 0;
 	s->tell_most = s->tell_most < TELL_MAX / 2 ? 2 * s->tell_most : TELL_MAX;
 }
 
@@ -191,6 +205,7 @@ static void send_notifications(struct system *s)
 		buf_printf(&sql, "%s'" ANY_QUEUE "'", sep);
 	buf_puts(&sql, "]::pg_catalog.text[]) AS q");
 	if (!buf_failed(&sql)) {
+		INVARIANT(outbox_is_empty(&s->told), "news are told while others are under way");
 		outbox_take_first(&s->told, &s->outbox, s->tell_most);
 		send_sql(s, QUERY_NOTIFY, buf_cstr(&sql));
 	} else {
@@ -263,13 +278,10 @@ static void query_done(struct system *s)
 	s->query = QUERY_NONE;
 	if (query == QUERY_CHORE)
 		s->chore->ended(s->db, s->refused != NOT_REFUSED);
-	if (query == QUERY_NOTIFY && s->refused != NOT_REFUSED) {
-		if (s->refused != REFUSED_UNFIT || s->told.n <= 1)
-			s->tell_at = loop_now() + TELL_AGAIN;
-		not_told(s);
-	} else if (query == QUERY_NOTIFY) {
+	if (query == QUERY_NOTIFY && s->refused != NOT_REFUSED)
+		not_told(s, false);
+	else if (query == QUERY_NOTIFY)
 		told(s);
-	}
 	outbox_clear(&s->told);
 	loop_tick_at(s->tick, next_work(s));
 	if (query == QUERY_LISTEN) {
@@ -735,7 +747,7 @@ static void disconnect(struct system *s, const char *why)
 	PQfinish(s->pg);
 	s->pg = NULL;
 	s->query = QUERY_NONE;
-	not_told(s);
+	not_told(s, true);
 	TELL(statement_ended, s->db, false);
 	if (query == QUERY_CHORE)
 		s->chore->ended(s->db, true);
@@ -986,24 +998,25 @@ void system_notify_any(struct qdb *db)
 	send_notifications(s);
 }
 
-static void notify(struct system *s, const char *event)
-{
-	outbox_add(&s->outbox, event, s->others == OTHERS_AWAKE ? TELL_MAX : KEEP_MAX);
-	send_notifications(s);
-}
-
 void system_notify(struct qdb *db, const char *queue)
 {
+	struct system *s = db->system;
+
 	CHECK_QDB(db);
-	if (db->system != NULL)
-		notify(db->system, queue);
+	if (s == NULL)
+		return;
+	outbox_add(&s->outbox, queue, s->others == OTHERS_AWAKE ? TELL_MAX : KEEP_MAX);
+	send_notifications(s);
 }
 
 void system_notify_all(struct qdb *db, const char *event)
 {
+	struct system *s = db->system;
+
 	CHECK_QDB(db);
-	if (db->system == NULL)
+	if (s == NULL)
 		return;
-	db->system->outbox.urgent = true;
-	notify(db->system, event);
+	s->outbox.urgent = true;
+	outbox_add(&s->outbox, event, EVENTS_MAX);
+	send_notifications(s);
 }

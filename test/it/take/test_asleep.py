@@ -3,6 +3,7 @@ late: when it says that it is awake. There is no periodic look here.
 """
 
 import os
+import re
 import signal
 import threading
 import time
@@ -579,6 +580,73 @@ def test_a_cancel_is_told_to_who_sleeps(pair, listener):
     tag(pair.pusher, "QUEUE CANCEL '%s'" % job.rsplit("-", 1)[0])
     wait_for(lambda: any("cancelled in " in n for n in payloads(listener)), "the news")
     assert pair.shown(pair.other)[0][1] == "1"
+
+
+def raised(w, texts):
+    """As functions in the database tell of a queue: of these."""
+    tag(w, "DO $$BEGIN %s END$$" % " ".join("RAISE INFO USING ERRCODE = 'QB100', MESSAGE = %s;" % t for t in texts))
+
+
+def test_a_cancel_behind_all_that_is_kept(pair, listener):
+    """More queues are not named to those who sleep; what is not of a queue is."""
+    tag(pair.pusher, "QUEUE PUSH mail '1'")
+    job = take(pair.taker, "QUEUE TAKE mail HOLD")["token"]
+    pair.sleeps()
+    raised(pair.pusher, ["'q%d'" % n for n in range(1100)])
+    listener.heard()
+    tag(pair.pusher, "QUEUE CANCEL '%s'" % job.rsplit("-", 1)[0])
+    wait_for(lambda: any("cancelled in " in n for n in payloads(listener)), "the news")
+
+
+def test_names_that_the_server_does_not_take(qbouncer, cluster):
+    """All others are told as they are, those of who sleeps, too."""
+    cluster.psql("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' OWNER app")
+    with psycopg.connect(cluster.dsn("latin"), autocommit=True) as direct:
+        listener = Listener(direct)
+        pair = Pair(qbouncer, "latin", direct)
+        pair.sleeps()
+        listener.heard()
+        # where bytes are as they were they are the euro in UTF-8, which is not in LATIN1
+        tag(pair.pusher, "SET client_encoding = 'LATIN1'")
+        raised(pair.pusher, ["'one'", "chr(226) || chr(130) || chr(172)", "'two'", "'three'"])
+        tag(pair.pusher, "QUEUE SCHEDULE nightly ON mail EVERY '1 day' PUSH '1'")
+        told = []
+
+        def all_told():
+            told.extend(payloads(listener))
+            return {"one", "two", "three"} <= set(told) and {"schedule", "any queue"} <= {
+                w for w in ("schedule", "any queue") for n in told if w in n}
+        wait_for(all_told, "the news")
+        pair.close()
+        for p in (pair.first, pair.other):
+            p.stop()
+    cluster.dropdb("latin")
+
+
+def test_news_that_are_refused_again_and_again(pair, listener, cluster):
+    """They are told in ever smaller parts, for which the server may have time, and nothing is missing in the end."""
+    pair.taker.query(WAIT)
+    parked(pair.taker)
+    pair.wakes()
+    listener.heard()
+    names = ["small%d" % n for n in range(8)]
+    mark = len(cluster.log_text())
+
+    def tried():
+        return [s.count("'small") for s in re.findall(r"STATEMENT: .*unnest\(ARRAY\[(.*)", cluster.log_text()[mark:])]
+    pair.direct.execute("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC")
+    try:
+        raised(pair.pusher, ["'%s'" % n for n in names])
+        wait_for(lambda: len(tried()) >= 3, "three that are refused")
+    finally:
+        pair.direct.execute("GRANT EXECUTE ON FUNCTION pg_notify(text, text) TO PUBLIC")
+    told = []
+
+    def all_told():
+        told.extend(payloads(listener))
+        return set(names) <= set(told)
+    wait_for(all_told, "all of them", 60)
+    assert tried()[:3] == [1, 8, 4]     # the first one is told at once
 
 
 def test_one_that_never_sleeps(qbouncer, db, direct, listener):
