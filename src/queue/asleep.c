@@ -123,9 +123,16 @@ static void session_up(struct qdb *db)
 	a->since = loop_now();
 }
 
+/* Its locks have ended with it. What is pushed meanwhile nobody tells. */
+static void session_down(struct qdb *db)
+{
+	CHECK_QDB(db);
+	db->asleep.said = db->asleep.locked = false;
+}
+
 void asleep_start(void)
 {
-	static const struct system_listener listener = {.up = session_up};
+	static const struct system_listener listener = {.up = session_up, .down = session_down};
 	static const struct system_chore chore = {
 		.due = due, .step = step, .row = row, .ended = ended};
 

@@ -433,6 +433,23 @@ def test_the_session_of_who_keeps_falls_silent(qbouncer, db, direct, relay):
     pair.close()
 
 
+def test_who_sleeps_has_no_session(pair, cluster):
+    """Then it has no lock that others see, and does not say that it sleeps."""
+    pair.sleeps()
+    _, (pid,) = pair.system_pids()
+    cluster.psql("ALTER DATABASE %s CONNECTION LIMIT 0" % pair.db)
+    pair.direct.execute("SELECT pg_terminate_backend(%s)", [pid])
+    shown = []
+
+    def down():
+        shown[:] = [(r["system"], r["asleep"]) for r in pair.other.console("SHOW QUEUES") if r["queue"] == "mail"]
+        return shown[0][0].startswith("down")
+    wait_for(down, "the end of the session")
+    assert shown[0][1] == "0"
+    cluster.psql("ALTER DATABASE %s CONNECTION LIMIT -1" % pair.db)
+    pair.sleeps()
+
+
 def test_the_primary_dies_while_one_sleeps(qbouncer):
     """A standby takes its place: what was kept until then is told there, and locks of before silence nobody."""
     with Cluster(settings={"synchronous_standby_names": "*", "synchronous_commit": "local"}) as primary:
