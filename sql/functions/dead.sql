@@ -71,14 +71,15 @@ BEGIN
 END
 $$;
 
+-- It waits for a lock there for no longer than the caller would, who may have others meanwhile, nor than a second.
 -- Those who wait there are told as usual (_tell), also where nobody is to be told of the queue that the job was in.
 CREATE OR REPLACE FUNCTION queue._bury() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
-SET lock_timeout = '1s'
 AS $$
 DECLARE
+	patience CONSTANT text := current_setting('lock_timeout');
 	how CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
 	locked CONSTANT text := coalesce(current_setting('qbouncer.locked', true), '');	-- numbers of such queues
 	here queue.queues;
@@ -97,6 +98,9 @@ BEGIN
 	END IF;
 	runs := there.handler IS NOT NULL OR there.run IS NOT NULL;
 	BEGIN
+		IF patience = '0' OR patience::interval > interval '1 s' THEN
+			PERFORM set_config('lock_timeout', '1s', true);	-- an error takes it back
+		END IF;
 		EXECUTE format($sql$
 			WITH gone AS (DELETE FROM %s WHERE id = $1 AND state = 'dead' RETURNING *) %s
 			INSERT INTO %s (pushed_at, priority, headers, payload%s)
@@ -110,6 +114,7 @@ BEGIN
 		IF there.run IS NULL AND queue._runs_since(there.number) THEN
 			PERFORM queue._changed_since(there.name);
 		END IF;
+		PERFORM set_config('lock_timeout', patience, true);
 	EXCEPTION
 		WHEN lock_not_available THEN
 			PERFORM set_config('qbouncer.locked', locked || ' ' || there.number, true);

@@ -212,6 +212,31 @@ def test_it_is_waited_for_once_in_a_transaction(q):
     assert q.column("SELECT payload FROM queue.q_graves") == [5]
 
 
+@pytest.mark.parametrize("given, most", [("50ms", "50ms"), ("0", "1s"), ("1min", "1s")])
+def test_it_waits_no_longer_than_its_caller(q, given, most):
+    """What it waits with a trigger there sees; behind it all is as it was."""
+    q.rows("CREATE TABLE seen (most text)")
+    q.rows("CREATE FUNCTION looks() RETURNS trigger LANGUAGE plpgsql AS "
+           "$$BEGIN INSERT INTO public.seen VALUES (current_setting('lock_timeout')); RETURN NEW; END$$")
+    q.rows("CREATE TRIGGER looks BEFORE INSERT ON queue.q_graves FOR EACH ROW EXECUTE FUNCTION looks()")
+    q.push("q", "1", "2")
+    q.rows("SET lock_timeout = '%s'" % given)
+    with q.conn.transaction():
+        fail(q)
+        assert q.value("SHOW lock_timeout") == given
+        fail(q)
+    assert q.value("SHOW lock_timeout") == given
+    assert q.column("SELECT most FROM seen") == [most] * 2
+    other = q.connect()
+    q.push("q", "3")
+    with other.conn.transaction():
+        other.rows("LOCK TABLE queue.q_graves")
+        with q.conn.transaction():
+            fail(q)
+            assert q.value("SHOW lock_timeout") == given
+    assert q.row("SELECT state FROM queue.q_q") == ("dead",)
+
+
 def test_who_fails_it_needs_no_right_there(q):
     bob = q.connect("bob")
     q.rows("SELECT queue.grant('q', '{push,take}', '{bob}')")
