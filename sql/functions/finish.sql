@@ -537,7 +537,7 @@ $$;
 -- end of a lease that was held is no loss: the lease was the wait.) Jobs that are ready keep their places. A
 -- connection may name several leases of one job, an old one among them: any of its tokens counts. Those before an empty
 -- token were not delivered. cancelled: there may be some that are.
-CREATE OR REPLACE FUNCTION queue._give_back_of(tokens text[], error text, counted bool, cancelled bool)
+CREATE OR REPLACE FUNCTION queue._give_back(tokens text[], error text, counted bool, cancelled bool DEFAULT true)
 RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -615,14 +615,5 @@ BEGIN
 			RETURN NEXT cfg.name;
 		END IF;
 	END LOOP;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION queue._give_back(tokens text[], error text, counted bool) RETURNS SETOF text
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN QUERY SELECT * FROM queue._give_back_of(tokens, error, counted, true);
 END
 $$;

@@ -240,7 +240,7 @@ BEGIN
 		RETURN;
 	END IF;
 	BEGIN
-		back := ARRAY(SELECT b FROM queue._give_back_of(tokens, 'worker disconnected', true, cancelled) AS b);
+		back := ARRAY(SELECT b FROM queue._give_back(tokens, 'worker disconnected', true, cancelled) AS b);
 		RETURN;
 	EXCEPTION WHEN OTHERS THEN
 		IF queue._ends_all(SQLSTATE) THEN
@@ -251,7 +251,7 @@ BEGIN
 	FOR part IN SELECT c.name, array_agg(t.token) AS tokens FROM unnest(tokens) AS t (token), queue.queues AS c
 			WHERE c.number = split_part(t.token, '-', 1)::int4 GROUP BY c.number, c.name ORDER BY c.number LOOP
 		BEGIN
-			back := back || ARRAY(SELECT b FROM queue._give_back_of(part.tokens, 'worker disconnected', true, cancelled) AS b);
+			back := back || ARRAY(SELECT b FROM queue._give_back(part.tokens, 'worker disconnected', true, cancelled) AS b);
 		EXCEPTION WHEN lock_not_available THEN
 			stay := stay || part.name;
 		WHEN OTHERS THEN
