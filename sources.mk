@@ -406,6 +406,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/taken.c \
 	src/queue/taker.c \
 	src/queue/taker.h \
+	src/queue/telling.c \
+	src/queue/telling.h \
 	src/queue/then.c \
 	src/queue/token.c \
 	src/queue/token.h \
@@ -669,6 +671,7 @@ qb_unit_tests = \
 	test/unit/test_sqlstmt \
 	test/unit/test_startup \
 	test/unit/test_taken \
+	test/unit/test_telling \
 	test/unit/test_tls \
 	test/unit/test_token \
 	test/unit/test_util \
@@ -929,6 +932,10 @@ test_unit_test_startup_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_taken_SOURCES = test/unit/test_taken.c
 test_unit_test_taken_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_taken_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_telling_SOURCES = test/unit/test_telling.c
+test_unit_test_telling_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_telling_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_tls_SOURCES = test/unit/test_tls.c
 test_unit_test_tls_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

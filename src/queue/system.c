@@ -18,9 +18,9 @@
 #include "net/tls.h"
 #include "agent.h"
 #include "guard.h"
-#include "outbox.h"
 #include "queue_int.h"
 #include "system.h"
+#include "telling.h"
 
 #define RETRY_FIRST   (250 * USEC_MSEC)
 #define RETRY_LAST    (5 * USEC_SEC) /* others wait for us that long, and longer (registry.c) */
@@ -28,11 +28,7 @@
 #define PEEK_AGAIN    (10 * USEC_MSEC) /* at a message of the login that came in part */
 #define LOOK_SUPER    (60 * USEC_SEC)  /* is that role still a superuser? */
 #define ANSWER_LIMIT  (10 * USEC_SEC)
-#define TELL_AGAIN    (1 * USEC_SEC) /* it was refused; twice as long each time */
-#define TELL_LAST     (30 * USEC_SEC)
-#define TELL_MAX      10000          /* queues */
-#define EVENTS_MAX    (2 * TELL_MAX) /* with what is not of queues, which "any" would not say */
-#define KEEP_MAX      1000           /* the same, while nobody needs to hear it */
+#define KEEP_MAX      1000 /* queues, while nobody needs to hear of them (telling.h) */
 
 #define COLUMNS_MAX   24 /* of a chore's rows */
 
@@ -49,11 +45,7 @@ struct system {
 	PGconn *pg;
 	struct loop_watch *watch;
 	struct loop_tick *tick;
-	struct outbox outbox;
-	struct outbox told; /* by the statement under way */
-	usec_t tell_at;     /* not before */
-	usec_t tell_pause;  /* the next one; 0: what was said last was told */
-	unsigned tell_most; /* names at once: fewer, when they were refused */
+	struct telling telling;
 	enum system_others others;
 	enum query query;
 	const struct system_chore *chore; /* whose step it is */
@@ -134,40 +126,8 @@ static void send_sql(struct system *s, enum query query, const char *sql)
 /* While nobody is to be told no time is set for them: who comes is seen by a statement, or says so, and both look here. */
 static bool has_news(const struct system *s)
 {
-	return !outbox_is_empty(&s->outbox) &&
-	       s->others >= (s->outbox.urgent ? OTHERS_ASLEEP : OTHERS_AWAKE);
-}
-
-/* What may not have been said is said once more, half as much at once, for it may be too much, or there may be a name
- * among it that the server does not take. That one is left out. */
-static void not_told(struct system *s, bool cut_off)
-{
-	bool unfit = s->refused == REFUSED_UNFIT;
-
-	if (outbox_is_empty(&s->told))
-		return;
-	if (s->told.n > 1)
-		s->tell_most = s->told.n / 2;
-	if (!unfit || s->told.n <= 1) {
-		if (s->tell_pause == 0 && !cut_off)
-			s->tell_pause = TELL_AGAIN;
-		s->tell_at = loop_now() + s->tell_pause;
-		s->tell_pause = 2 * s->tell_pause > TELL_AGAIN ? 2 * s->tell_pause : TELL_AGAIN;
-		s->tell_pause = s->tell_pause < TELL_LAST ? s->tell_pause : TELL_LAST;
-	}
-	if (unfit && s->told.n == 1) {
-		s->tell_pause = 0; /* it is done with */
-		s->outbox.any = true;
-		s->outbox.urgent |= s->told.urgent;
-		outbox_clear(&s->told);
-	}
-	outbox_take(&s->outbox, &s->told, EVENTS_MAX);
-}
-
-static void told(struct system *s)
-{
-	s->tell_pause = 0;
-	s->tell_most = s->tell_most < TELL_MAX / 2 ? 2 * s->tell_most : TELL_MAX;
+	return !outbox_is_empty(&s->telling.next) &&
+	       s->others >= (s->telling.next.urgent ? OTHERS_ASLEEP : OTHERS_AWAKE);
 }
 
 /* One statement for all that came together meanwhile, or was kept: in rows, as there are more of them than a row can
@@ -177,17 +137,17 @@ static void send_notifications(struct system *s)
 	struct outbox_entry *e, *tmp;
 	struct buf sql = BUF_INIT;
 	const char *sep = "";
-	unsigned n = s->tell_most;
+	unsigned n = telling_most(&s->telling);
 
 	if (s->state != SYSTEM_UP || s->query != QUERY_NONE || !has_news(s))
 		return;
-	if (loop_now() < s->tell_at) { /* the others may have come since it was refused */
-		loop_tick_at(s->tick, s->tell_at);
+	if (loop_now() < s->telling.at) { /* the others may have come since it was refused */
+		loop_tick_at(s->tick, s->telling.at);
 		return;
 	}
 	buf_puts(&sql, "SELECT pg_catalog.pg_notify('" SYSTEM_CHANNEL
 		       "', q) FROM pg_catalog.unnest(ARRAY[");
-	HASH_ITER (hh, s->outbox.queues, e, tmp) {
+	HASH_ITER (hh, s->telling.next.queues, e, tmp) {
 		char *literal;
 
 		if (n-- == 0)
@@ -197,20 +157,19 @@ static void send_notifications(struct system *s)
 			buf_printf(&sql, "%s%s", sep, literal);
 			sep = ", ";
 		} else { /* no text of ours, or without memory */
-			s->outbox.any = true;
+			s->telling.next.any = true;
 		}
 		PQfreemem(literal);
 	}
-	if (s->outbox.any)
+	if (s->telling.next.any)
 		buf_printf(&sql, "%s'" ANY_QUEUE "'", sep);
 	buf_puts(&sql, "]::pg_catalog.text[]) AS q");
 	if (!buf_failed(&sql)) {
-		INVARIANT(outbox_is_empty(&s->told), "news are told while others are under way");
-		outbox_take_first(&s->told, &s->outbox, s->tell_most);
+		telling_begins(&s->telling);
 		send_sql(s, QUERY_NOTIFY, buf_cstr(&sql));
 	} else {
-		s->tell_at = loop_now() + TELL_AGAIN;
-		loop_tick_at(s->tick, s->tell_at);
+		s->telling.at = loop_now() + TELL_AGAIN;
+		loop_tick_at(s->tick, s->telling.at);
 	}
 	buf_free(&sql);
 }
@@ -228,7 +187,7 @@ static void begin_listening(struct system *s)
 /* When the session has something to do by itself. */
 static usec_t next_work(const struct system *s)
 {
-	usec_t next = has_news(s) ? s->tell_at : USEC_NEVER;
+	usec_t next = has_news(s) ? s->telling.at : USEC_NEVER;
 
 	for (size_t i = 0; s->state == SYSTEM_UP && i < registered.n_chores; i++) {
 		usec_t at = registered.chores[i]->due(s->db);
@@ -279,10 +238,10 @@ static void query_done(struct system *s)
 	if (query == QUERY_CHORE)
 		s->chore->ended(s->db, s->refused != NOT_REFUSED);
 	if (query == QUERY_NOTIFY && s->refused != NOT_REFUSED)
-		not_told(s, false);
+		telling_failed(&s->telling,
+			s->refused == REFUSED_UNFIT ? TELLING_UNFIT : TELLING_REFUSED, loop_now());
 	else if (query == QUERY_NOTIFY)
-		told(s);
-	outbox_clear(&s->told);
+		telling_ended(&s->telling);
 	loop_tick_at(s->tick, next_work(s));
 	if (query == QUERY_LISTEN) {
 		if (s->refused != NOT_REFUSED)
@@ -747,7 +706,7 @@ static void disconnect(struct system *s, const char *why)
 	PQfinish(s->pg);
 	s->pg = NULL;
 	s->query = QUERY_NONE;
-	not_told(s, true);
+	telling_failed(&s->telling, TELLING_CUT_OFF, loop_now());
 	TELL(statement_ended, s->db, false);
 	if (query == QUERY_CHORE)
 		s->chore->ended(s->db, true);
@@ -815,8 +774,7 @@ static usec_t on_tick(void *arg, usec_t now)
 
 static void free_one(struct system *s)
 {
-	outbox_clear(&s->outbox);
-	outbox_clear(&s->told);
+	telling_clear(&s->telling);
 	TELL(statement_ended, s->db, false);
 	loop_watch_free(&s->watch);
 	loop_tick_free(&s->tick);
@@ -870,7 +828,6 @@ void system_need(struct qdb *db, struct pool *pool)
 	s->db = db;
 	s->state = SYSTEM_DOWN;
 	s->retry = RETRY_FIRST;
-	s->tell_most = TELL_MAX;
 	s->tick = loop_tick_new(on_tick, s, USEC_NEVER);
 	if (s->tick == NULL || !copy(&s->pool_user, pool_user(pool))) {
 		free_one(s);
@@ -898,7 +855,7 @@ void system_rest(struct qdb *db)
 	s->warned = true; /* it is meant */
 	if (s->state != SYSTEM_DOWN)
 		disconnect(s, "nobody needs it");
-	outbox_clear(&s->outbox);
+	outbox_clear(&s->telling.next);
 	s->state = SYSTEM_RESTS;
 }
 
@@ -994,7 +951,7 @@ void system_notify_any(struct qdb *db)
 	CHECK_QDB(db);
 	if (s == NULL)
 		return;
-	s->outbox.any = true;
+	s->telling.next.any = true;
 	send_notifications(s);
 }
 
@@ -1005,7 +962,7 @@ void system_notify(struct qdb *db, const char *queue)
 	CHECK_QDB(db);
 	if (s == NULL)
 		return;
-	outbox_add(&s->outbox, queue, s->others == OTHERS_AWAKE ? TELL_MAX : KEEP_MAX);
+	outbox_add(&s->telling.next, queue, s->others == OTHERS_AWAKE ? TELL_MAX : KEEP_MAX);
 	send_notifications(s);
 }
 
@@ -1016,7 +973,7 @@ void system_notify_all(struct qdb *db, const char *event)
 	CHECK_QDB(db);
 	if (s == NULL)
 		return;
-	s->outbox.urgent = true;
-	outbox_add(&s->outbox, event, EVENTS_MAX);
+	s->telling.next.urgent = true;
+	outbox_add(&s->telling.next, event, TELL_EVENTS);
 	send_notifications(s);
 }
