@@ -105,6 +105,7 @@ struct pool {
 	struct pool_times times;
 	usec_t idle_since;
 	usec_t served_at; /* somebody got a server that is not the engine's own */
+	usec_t turn_before; /* beside.c: its first job goes before those of other pools that wait since then; 0: it does not */
 	unsigned places_told; /* places.c: so many of its servers count */
 	usec_t missed_at; /* it found no place for one more; 0: or has been told of one that is free, since */
 	bool came_free, place_free; /* a server has become idle, or has gone, and nobody was told yet */

@@ -35,6 +35,8 @@ void need_stop(void);
 
 /* So many more jobs may run beside the clients, of those that wait in p: it is their turn. */
 unsigned beside_turn(const struct pool *p);
+void beside_gives_turn(const struct pool *p); /* others whose jobs go before those of p are served */
+bool beside_tell(void); /* ... and cannot run any more: who has left them their turn looks again. false: nobody */
 unsigned beside_held(const struct pool *p); /* jobs that are not to run now, though servers were free */
 bool beside_is_held(struct pool *p);        /* all are; what is only kept under their limits makes room */
 

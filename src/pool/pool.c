@@ -241,7 +241,7 @@ static bool serve_clients(struct pool *p, usec_t now, usec_t since)
 bool pool_serve_ready(void *arg, usec_t now)
 {
 	struct pool *p, *list = pool_take_ready();
-	bool any = false;
+	bool any = false, looks = list != NULL;
 
 	(void)arg;
 	need_new_turn();
@@ -262,6 +262,7 @@ bool pool_serve_ready(void *arg, usec_t now)
 			places_count_pool(p);
 		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0) {
 			pool_launch(p, now);
+			beside_gives_turn(p);
 			if (team_self() != 0)
 				room_want(p);
 		}
@@ -269,6 +270,8 @@ bool pool_serve_ready(void *arg, usec_t now)
 			room_give(p, now);
 		any |= room_tell(p);
 	}
+	if (looks)
+		any |= beside_tell();
 	return any;
 }
 

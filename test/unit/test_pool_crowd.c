@@ -63,6 +63,7 @@ static struct {
 	usec_t worst, fair;
 	void (*on_place)(int from, const uint8_t *text, size_t len);
 	bool tells, kills, lags;
+	const struct pool *silent; /* whose servers never come to log in */
 } play;
 
 /* What was said in the memory of limits is as old as the crowd or scene that said it. */
@@ -335,6 +336,8 @@ static void logs_in(struct pool *p)
 {
 	struct server *s, *tmp;
 
+	if (p == play.silent)
+		return;
 	DL_FOREACH_SAFE (p->servers[SERVER_LOGIN].head, s, tmp) {
 		if (s->connect_time + LOGIN > play.now)
 			continue;
@@ -524,6 +527,8 @@ static void login_ends(struct pool *p)
 {
 	struct server *s;
 
+	if (p == play.silent)
+		return;
 	DL_FOREACH (p->servers[SERVER_LOGIN].head, s)
 		sooner(s->connect_time + LOGIN);
 }
@@ -1294,6 +1299,66 @@ static void test_a_job_in_vain(void **state)
 	a_job_in_vain(2, 50, 3, 2);
 }
 
+/* A job whose server does not come to log in holds up no job of others. */
+static void test_a_job_before_a_silent_server(void **state)
+{
+	struct actor *j, *other;
+
+	(void)state;
+	scene(1, 0, 2, 3);
+	j = add(1, 1, 0, true, true);
+	play.silent = j->pool;
+	now_waits(j);
+	passes(200 * USEC_MSEC);
+	assert_int_equal(j->does, WAITS);
+	other = job(1, 0);
+	now_waits(other);
+	assert_int_equal(other->does, HAS);
+	end();
+}
+
+/* A job leaves its turn to an older one of another pool, which has not had its server yet. */
+static struct actor *leaves_its_turn(struct actor **ret_older)
+{
+	struct actor *first, *j;
+
+	scene(1, 3, 0, 3);
+	now_waits(job(1, 2));
+	now_waits(first = job(1, 2));
+	now_waits(client(1, 1));
+	*ret_older = job(1, 1);
+	now_waits(*ret_older);
+	passes(200 * USEC_MSEC);
+	j = job(1, 0);
+	now_waits(j);
+	play.silent = (*ret_older)->pool;
+	now_releases(first);
+	enter(1);
+	tasks_look_again();
+	leave();
+	passes(10 * USEC_MSEC);
+	assert_int_equal((*ret_older)->pool->servers[SERVER_LOGIN].count, 1);
+	assert_int_equal(j->does, WAITS);
+	return j;
+}
+
+/* ... and is told when that one can have none. */
+static void test_the_older_job_is_refused(void **state)
+{
+	struct actor *older, *j = leaves_its_turn(&older);
+	struct pg_error err;
+
+	(void)state;
+	pg_error_set(&err, "28P01", "no");
+	enter(1);
+	pool_server_failed(older->pool->servers[SERVER_LOGIN].head, &err);
+	server_close(older->pool->servers[SERVER_LOGIN].head, "login failed", NULL);
+	leave();
+	passes(20 * USEC_MSEC);
+	assert_int_equal(j->does, HAS);
+	end();
+}
+
 /* Who holds the lock may be killed: the others go on, and what it had is free. */
 static void test_dies_within_the_lock(void **state)
 {
@@ -1379,6 +1444,8 @@ int main(void)
 		cmocka_unit_test(test_only_a_job),
 		cmocka_unit_test(test_jobs_of_another),
 		cmocka_unit_test(test_a_job_in_vain),
+		cmocka_unit_test(test_a_job_before_a_silent_server),
+		cmocka_unit_test(test_the_older_job_is_refused),
 		cmocka_unit_test(test_dies_within_the_lock),
 		cmocka_unit_test(test_each_name_has_a_row),
 	};
