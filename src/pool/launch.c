@@ -81,6 +81,17 @@ static void launch_for_inspection(struct pool *p, usec_t now)
 		p->for_inspection = server_launch(p, 0, need_since(p));
 }
 
+/* Is the next one beyond the pool's size, and for a client? Those that come are. Tasks have theirs beside the pool. */
+static bool takes_from_reserve(const struct pool *p, usec_t now)
+{
+	unsigned there;
+
+	if (p->waiting.count <= need_logins(p))
+		return false;
+	there = need_servers_there(p);
+	return there >= (unsigned)route_pool_size(p) && there < need_client_limit(p, now);
+}
+
 void pool_launch(struct pool *p, usec_t now)
 {
 	unsigned n = need_servers(p);
@@ -94,11 +105,8 @@ void pool_launch(struct pool *p, usec_t now)
 		n = need_servers(p) > 0 && may_try_again(p, now) ? 1 : 0;
 	}
 	for (; n > 0 && room_make(p); n--) {
-		const struct client *c = p->waiting.head;
-
-		if (c != NULL && p->n_tasks == 0 &&
-			engines_others(p) >= (unsigned)route_pool_size(p))
-			log_write(LOG_LVL_WARNING, client_prefix(c),
+		if (takes_from_reserve(p, now))
+			log_write(LOG_LVL_WARNING, client_prefix(p->waiting.head),
 				"taking connection from reserve_pool");
 		if (server_launch(p, need_most(p), need_since(p)) == NULL)
 			return;

@@ -57,7 +57,7 @@ static struct {
 	usec_t now, janitor;
 	int self, size; /* of the team */
 	struct process processes[PROCESSES + 1];
-	int n_actors, n_dbs, n_users, db_most, user_most, pool_size;
+	int n_actors, n_dbs, n_users, db_most, user_most, pool_size, reserve;
 	struct actor actors[ACTORS];
 	unsigned logins, served, killed;
 	usec_t worst, fair;
@@ -611,8 +611,9 @@ static void configure(void)
 
 	buf_printf(&b, "[databases]\n");
 	for (int i = 0; i < play.n_dbs; i++)
-		buf_printf(&b, "d%d = host=10.0.0.1 max_db_connections=%d pool_size=%d\n", i,
-			play.db_most, play.pool_size);
+		buf_printf(&b,
+			"d%d = host=10.0.0.1 max_db_connections=%d pool_size=%d reserve_pool_size=%d\n",
+			i, play.db_most, play.pool_size, play.reserve);
 	buf_printf(&b,
 		"[qbouncer]\nauth_type = any\nlog_disconnections = 0\nmax_user_connections = %d\n",
 		play.user_most);
@@ -838,7 +839,7 @@ static void test_three_processes(void **state)
 
 /* --- a scene: nobody does anything but what is said, and no janitor comes --- */
 
-static void scene(int processes, int db_most, int user_most, int pool_size)
+static void scene_with(int processes, int db_most, int user_most, int pool_size, int reserve)
 {
 	memset(&play, 0, sizeof(play));
 	play.random = 1;
@@ -849,7 +850,13 @@ static void scene(int processes, int db_most, int user_most, int pool_size)
 	play.db_most = db_most;
 	play.user_most = user_most;
 	play.pool_size = pool_size;
+	play.reserve = reserve;
 	start();
+}
+
+static void scene(int processes, int db_most, int user_most, int pool_size)
+{
+	scene_with(processes, db_most, user_most, pool_size, 0);
 }
 
 static struct actor *add(int process, int db, int user, bool is_task, bool is_beside)
@@ -1359,6 +1366,51 @@ static void test_the_older_job_is_refused(void **state)
 	end();
 }
 
+static unsigned lines_of(const char *file, const char *text)
+{
+	FILE *f = fopen(file, "r");
+	char line[512];
+	unsigned n = 0;
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f) != NULL)
+		n += strstr(line, text) != NULL;
+	fclose(f);
+	return n;
+}
+
+/* The reserve is taken for clients: what tasks and jobs have beside the pool is not of it, and they do not hide that it is
+ * taken. */
+static void test_the_reserve_is_for_clients(void **state)
+{
+	char file[] = "/tmp/reserve.XXXXXX";
+	struct actor *c;
+	int fd = mkstemp(file);
+
+	(void)state;
+	assert_true(fd >= 0);
+	close(fd);
+	assert_true(log_open(&(struct log_target){.file = file}));
+	scene_with(2, 5, 0, 2, 1);
+	for (int i = 0; i < 3; i++)
+		now_waits(job(1, 0));
+	now_waits(client(1, 0));
+	now_waits(client(1, 0));
+	assert_int_equal(lines_of(file, "reserve_pool"), 0);
+	now_waits(c = client(1, 0));
+	passes(6 * USEC_SEC);
+	assert_int_equal(c->does, WAITS);
+	enter(1);
+	pool_mark_ready(c->pool);
+	leave();
+	passes(20 * USEC_MSEC);
+	assert_int_equal(c->does, HAS);
+	assert_int_equal(lines_of(file, "taking connection from reserve_pool"), 1);
+	end();
+	log_close();
+	(void)unlink(file);
+}
+
 /* Who holds the lock may be killed: the others go on, and what it had is free. */
 static void test_dies_within_the_lock(void **state)
 {
@@ -1446,6 +1498,7 @@ int main(void)
 		cmocka_unit_test(test_a_job_in_vain),
 		cmocka_unit_test(test_a_job_before_a_silent_server),
 		cmocka_unit_test(test_the_older_job_is_refused),
+		cmocka_unit_test(test_the_reserve_is_for_clients),
 		cmocka_unit_test(test_dies_within_the_lock),
 		cmocka_unit_test(test_each_name_has_a_row),
 	};
