@@ -77,9 +77,11 @@ static bool any_idle(const struct pool *p, bool of_db)
 	return engines_longest_idle(p) != NULL || kept_longest_idle(p) != NULL;
 }
 
-static bool is_full_of_busy(const struct pool *p, bool of_db)
+/* Those of a limit that is full are all busy, and none is likely to come free soon. */
+static bool is_full_of_busy(const struct pool *p, bool of_db, usec_t since)
 {
-	return (of_db ? pool_db_is_full(p) : pool_user_is_full(p)) && !any_idle(p, of_db);
+	return (of_db ? pool_db_is_full(p) : pool_user_is_full(p)) && !any_idle(p, of_db) &&
+	       !demand_may_wait(since, pool_limit_free_at(p, of_db), loop_now());
 }
 
 /* Does a server come for that job of it? Who has waited longer has theirs first; one that has not come for so long is
@@ -100,7 +102,7 @@ static bool comes_one(const struct pool *p, const struct task *job)
 	return n > 0;
 }
 
-/* Is there a server for that job of it, or comes one, or may one be made? */
+/* Is there a server for that job of it, or comes one soon, or may one be made? */
 static bool may_have_one(const struct pool *p, const struct task *job)
 {
 	const struct server *s;
@@ -110,7 +112,7 @@ static bool may_have_one(const struct pool *p, const struct task *job)
 			return true;
 	if (need_logins(p) > 0)
 		return comes_one(p, job);
-	return !is_full_of_busy(p, true) && !is_full_of_busy(p, false) &&
+	return !is_full_of_busy(p, true, job->since) && !is_full_of_busy(p, false, job->since) &&
 	       need_servers_there(p) + p->engines.n < need_task_limit(p);
 }
 

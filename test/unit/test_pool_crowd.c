@@ -1324,6 +1324,27 @@ static void test_a_job_before_a_silent_server(void **state)
 	end();
 }
 
+/* A job's turn and its server need not come at the same moment: the turn is left to it where servers come free. */
+static void test_a_job_beside_busy_clients(void **state)
+{
+	struct actor *c, *j, *other;
+
+	(void)state;
+	scene(1, 2, 1, 1);
+	other = job(1, 0);
+	other->keeps = 50 * USEC_MSEC;
+	now_waits(other);
+	c = client(1, 1);
+	c->keeps = 30 * USEC_MSEC;
+	now_waits(c);
+	j = job(1, 1);
+	j->until = play.now;
+	passes(800 * USEC_MSEC);
+	assert_int_equal(j->does, HAS);
+	assert_true(other->rounds > 1 && c->rounds > 1);
+	end();
+}
+
 /* A job leaves its turn to an older one of another pool, which has not had its server yet. */
 static struct actor *leaves_its_turn(struct actor **ret_older)
 {
@@ -1497,6 +1518,7 @@ int main(void)
 		cmocka_unit_test(test_jobs_of_another),
 		cmocka_unit_test(test_a_job_in_vain),
 		cmocka_unit_test(test_a_job_before_a_silent_server),
+		cmocka_unit_test(test_a_job_beside_busy_clients),
 		cmocka_unit_test(test_the_older_job_is_refused),
 		cmocka_unit_test(test_the_reserve_is_for_clients),
 		cmocka_unit_test(test_dies_within_the_lock),
