@@ -33,6 +33,7 @@ struct place_want {
 	usec_t since;
 	bool starves; /* nothing comes free here, for long; else who has its part waits for that */
 	unsigned for_clients, for_tasks; /* so many servers the pool may have for those; 0: none of them waits */
+	unsigned most;                   /* ... if clients may have more than its size (places_may_exceed()) */
 	struct place_need {
 		bool is_idle;   /* it is full, and a server here, of another pool, would make room */
 		bool is_lacked; /* it is full, and none is idle, nor likely to be soon */
@@ -40,6 +41,8 @@ struct place_want {
 };
 /* Somebody waits since then, and there is no place: the others hear it. */
 void places_want(struct pool *p, const struct place_want *w);
+/* May clients have a server beyond the pool's size, once? Tasks of another process have got all of it, and more. */
+bool places_may_exceed(const struct pool *p);
 /* Does anybody elsewhere wait, perhaps? */
 bool places_claimed(void);
 /* A server that is free: does somebody elsewhere go before who waits for it here, since then, and may have so many that

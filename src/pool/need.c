@@ -124,10 +124,19 @@ unsigned need_task_limit(const struct pool *p)
 	       (p->lookup ? 0 : (unsigned)conf_current()->p.queue_pool_size);
 }
 
+/* Those for clients; once more than that, where tasks of another process have them all. */
+static unsigned client_servers(const struct pool *p)
+{
+	unsigned size = need_client_limit(p, loop_now());
+
+	return team_self() != 0 && p->waiting.count > 0 && places_may_exceed(p) ? need_task_limit(p)
+										: size;
+}
+
 /* ... for those who wait now. */
 unsigned need_most(const struct pool *p)
 {
-	return need_usable_tasks(p) > 0 ? need_task_limit(p) : need_client_limit(p, loop_now());
+	return need_usable_tasks(p) > 0 ? need_task_limit(p) : client_servers(p);
 }
 
 /* Those of the engine's own are for nobody who waits. */
@@ -204,7 +213,7 @@ unsigned need_tasks(struct pool *p)
 /* Servers that those who wait could use now. */
 unsigned need_servers(struct pool *p)
 {
-	unsigned size = need_client_limit(p, loop_now());
+	unsigned size = client_servers(p);
 	unsigned total = need_servers_there(p), all = total + p->engines.n;
 	unsigned busy_or_coming = need_logins(p);
 	unsigned tasks = need_tasks(p);

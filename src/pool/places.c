@@ -41,6 +41,7 @@ struct row {
 		struct demand demand;
 		const struct row *
 			with; /* of that, too, a place is lacked, and this one alone is of no use; or NULL */
+		bool exceeds; /* clients may have one beyond the pool's size: tasks elsewhere have those, and more */
 	} want[TEAM_MAX + 1];
 };
 
@@ -267,6 +268,7 @@ static void enter(struct row *r)
 	}
 	set(r, r->used[team_self()] + 1);
 	r->want[team_self()].said = 0;
+	r->want[team_self()].exceeds = false;
 }
 
 static void leave(const char *name)
@@ -417,6 +419,24 @@ unsigned places_of_user(const struct pool *p)
 
 /* --- who waits --- */
 
+/* As long as it is said without a pause. */
+static bool exceeds(const struct row *r)
+{
+	return r != NULL && r->want[team_self()].exceeds && is_said(r, team_self());
+}
+
+bool places_may_exceed(const struct pool *p)
+{
+	struct name own = of_pool(p);
+	bool ret;
+
+	CHECK_POOL(p);
+	lock();
+	ret = is_sized(p) && exceeds(find(own.text, false));
+	unlock();
+	return ret;
+}
+
 /* Who has its part of the places waits for what it has, unless that stays in use. */
 static bool has_claim(const struct row *r, unsigned most, const struct place_want *w)
 {
@@ -434,6 +454,7 @@ static bool want(struct row *r, unsigned most, const struct place_want *w, const
 	if (r == NULL || most == 0 || !has_claim(r, most, w))
 		return false;
 	own = &r->want[team_self()];
+	own->exceeds = exceeds(r);
 	news = own->said + WANT_AGAIN / 2 < now;
 	if (news || (with == NULL && own->with != NULL)) {
 		own->demand = (struct demand){.since = w->since, .starves_since = starves_since};
@@ -478,21 +499,24 @@ static bool want_both(struct pool *p, const struct place_want *w)
 void places_want(struct pool *p, const struct place_want *w)
 {
 	struct name own = of_pool(p);
-	bool clients_full, tasks_full, news = false;
+	bool clients_full, tasks_full, may_exceed, news = false;
 	struct place_want of_clients = *w;
+	unsigned for_clients;
 	struct row *r;
 
 	CHECK_POOL(p);
 	of_clients.since = pool_client_waits_since(p);
 	lock();
 	r = is_sized(p) ? find(own.text, true) : NULL;
-	clients_full = is_full(r, w->for_clients);
+	may_exceed = w->for_clients > 0 && exceeds(r);
+	for_clients = may_exceed ? w->most : w->for_clients;
+	clients_full = is_full(r, for_clients);
 	tasks_full = is_full(r, w->for_tasks);
 	/* where tasks, too, have all they may, one less is of no use yet for the clients */
 	if (tasks_full)
 		news = want(r, w->for_tasks, w, NULL);
-	else if (clients_full)
-		news = want(r, w->for_clients, &of_clients, NULL);
+	else if (clients_full || may_exceed)
+		news = want(r, for_clients, &of_clients, NULL);
 	/* where the pool has all it may, a place of another pool is of no use */
 	if ((w->for_clients > 0 && !clients_full) || (w->for_tasks > 0 && !tasks_full))
 		news |= want_both(p, w);
@@ -527,6 +551,25 @@ static bool is_wanted(const struct row *r, const struct row *beside, usec_t sinc
 	return false;
 }
 
+/* Clients elsewhere wait for one of those that count, and tasks here have got more than clients may. These would launch
+ * another one in its place, so the clients may have one more, as they would get that of a task if it was theirs. Not
+ * where clients here have all that they may. */
+static bool let_exceed(struct row *r, const struct pool *p, usec_t since)
+{
+	bool news = false;
+
+	for (int i = 1; r != NULL && r->used[team_self()] > 0 && i <= team_size(); i++) {
+		struct want *w = &r->want[i];
+
+		if (w->exceeds || r->total <= w->most ||
+			p->servers[SERVER_ACTIVE].count >= w->most ||
+			!goes_before(r, i, since, r->used[team_self()] - 1))
+			continue;
+		w->exceeds = news = true;
+	}
+	return news;
+}
+
 static void was_free(struct row *r)
 {
 	if (r != NULL)
@@ -543,7 +586,8 @@ bool places_wanted(const struct server *s, usec_t since, unsigned most)
 	const struct pool *p = s->pool;
 	bool counts = is_sized(p) && s->state != SERVER_KEPT && !s->use.engine, found;
 	struct name d, u, own;
-	struct row *rd, *ru;
+	struct row *rd, *ru, *rp;
+	bool news;
 
 	CHECK_SERVER(s);
 	d = of_db(p);
@@ -552,11 +596,15 @@ bool places_wanted(const struct server *s, usec_t since, unsigned most)
 	lock();
 	rd = find(d.text, false);
 	ru = find(u.text, false);
+	rp = counts ? find(own.text, false) : NULL;
 	found = is_wanted(rd, ru, since, 0) || is_wanted(ru, rd, since, 0) ||
-		(counts && is_wanted(find(own.text, false), NULL, since, most));
+		is_wanted(rp, NULL, since, most);
+	news = !found && let_exceed(rp, p, since);
 	was_free(rd);
 	was_free(ru);
 	unlock();
+	if (news)
+		tell(p);
 	return found;
 }
 

@@ -228,7 +228,8 @@ void room_want(struct pool *p)
 	struct place_want w = {.since = tasks > 0 ? need_tasks_since(p, of_clients) : of_clients,
 		.starves = need_starves(p),
 		.for_clients = of_clients != USEC_NEVER ? need_client_limit(p, loop_now()) : 0,
-		.for_tasks = tasks > 0 ? need_task_limit(p) : 0};
+		.for_tasks = tasks > 0 ? need_task_limit(p) : 0,
+		.most = need_task_limit(p)};
 
 	if (w.since == USEC_NEVER || p->servers[SERVER_LOGIN].count > 0 ||
 		pool_holding_back(p, loop_now()) || route_stopped(p->db))

@@ -1032,10 +1032,11 @@ static void test_given_by_a_task(void **state)
 	end();
 }
 
-/* ... and nothing is closed where there would still be more than clients may have. */
-static void test_not_given_in_vain(void **state)
+/* Where tasks have more than clients may have, one of these has one as if they were its own process' tasks: nothing is
+ * closed, as there would still be more. */
+static void test_beside_tasks_of_another(void **state)
 {
-	struct actor *tasks[3], *c;
+	struct actor *tasks[3], *c, *second;
 
 	(void)state;
 	scene(2, 0, 0, 1);
@@ -1046,14 +1047,59 @@ static void test_not_given_in_vain(void **state)
 	}
 	c = client(2, 0);
 	assert_int_equal(play.logins, 3);
-	c->until = play.now;
-	passes(500 * USEC_MSEC);
-	assert_int_equal(play.logins, 3);
-	for (int i = 0; i < 3; i++)
-		tasks[i]->thinks = 1000 * USEC_SEC;
-	passes(200 * USEC_MSEC);
+	now_waits(c);
 	assert_int_equal(c->does, HAS);
 	assert_int_equal(play.logins, 4);
+	second = client(2, 0);
+	second->until = play.now;
+	passes(2 * USEC_SEC);
+	assert_int_equal(second->does, WAITS);
+	assert_int_equal(play.logins, 4);
+	now_releases(c);
+	assert_int_equal(second->does, HAS);
+	end();
+}
+
+/* ... where it has to make room, too, ... */
+static void test_beside_tasks_of_another_in_a_full_db(void **state)
+{
+	struct actor *tasks[2], *c;
+
+	(void)state;
+	scene(2, 2, 0, 1);
+	for (int i = 0; i < 2; i++) {
+		tasks[i] = task(1, 0);
+		tasks[i]->keeps = 20 * USEC_MSEC;
+		now_waits(tasks[i]);
+	}
+	c = client(2, 0);
+	c->until = play.now;
+	passes(100 * USEC_MSEC);
+	assert_int_equal(c->does, HAS);
+	assert_int_equal(play.logins, 3);
+	end();
+}
+
+/* ... and not where clients have all that they may. */
+static void test_not_beside_clients_of_another(void **state)
+{
+	struct actor *has, *c, *t;
+
+	(void)state;
+	scene(2, 0, 0, 1);
+	now_waits(has = client(1, 0));
+	t = task(1, 0);
+	t->keeps = 20 * USEC_MSEC;
+	now_waits(t);
+	c = client(2, 0);
+	c->until = play.now;
+	passes(3 * USEC_SEC);
+	assert_int_equal(c->does, WAITS);
+	assert_true(t->rounds > 10);
+	assert_int_equal(play.logins, 2);
+	now_releases(has);
+	passes(100 * USEC_MSEC);
+	assert_int_equal(c->does, HAS);
 	end();
 }
 
@@ -1505,7 +1551,9 @@ int main(void)
 		cmocka_unit_test(test_idle_while_held_back),
 		cmocka_unit_test(test_idle_while_the_pool_is_full),
 		cmocka_unit_test(test_given_by_a_task),
-		cmocka_unit_test(test_not_given_in_vain),
+		cmocka_unit_test(test_beside_tasks_of_another),
+		cmocka_unit_test(test_beside_tasks_of_another_in_a_full_db),
+		cmocka_unit_test(test_not_beside_clients_of_another),
 		cmocka_unit_test(test_not_given_for_the_engine),
 		cmocka_unit_test(test_given_to_a_task_beside_a_client),
 		cmocka_unit_test(test_free_while_nobody_waits),
