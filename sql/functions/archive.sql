@@ -106,7 +106,7 @@ BEGIN
 END
 $body$, '@n@', number::text), '@keep@', queue._keep('@archive@', 'job', 'done',
 		ARRAY['result', '(results)[width_bucket(id, ids)]::jsonb'])), queue._table(name));
-	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._done_keep_%s TO PUBLIC', number);
+	PERFORM queue._for_all(format('_done_keep_%s', number));
 END
 $$;
 

@@ -132,7 +132,6 @@ $body$, '@n@', number::text), '');
 		CREATE TRIGGER push INSTEAD OF INSERT ON queue.%1$I FOR EACH ROW
 			EXECUTE FUNCTION queue.%3$I();
 		GRANT INSERT, SELECT (id, job) ON queue.%1$I TO PUBLIC;
-		GRANT EXECUTE ON FUNCTION queue.%3$I TO PUBLIC;
 	$sql$, 'b_' || name, (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
 			WHERE a.attrelid = to_regclass(queue._table(name)) AND a.attname = 'payload'),
 		format('_bulk_%s', number));
@@ -146,5 +145,6 @@ AS $$
 BEGIN
 	EXECUTE format('DROP VIEW IF EXISTS queue.%I; DROP FUNCTION IF EXISTS queue.%I', 'b_' || name,
 		format('_bulk_%s', number));
+	PERFORM queue._for_all(format('_bulk_%s', number));
 END
 $$;

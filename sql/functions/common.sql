@@ -43,8 +43,10 @@ CREATE OR REPLACE FUNCTION queue._select(names text[], other text[]) RETURNS tex
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	instead CONSTANT jsonb := jsonb_object(other);
 BEGIN
-	RETURN (SELECT string_agg(coalesce(jsonb_object(other) ->> u.name, quote_ident(u.name)), ', ' ORDER BY u.n)
+	RETURN (SELECT string_agg(coalesce(instead ->> u.name, quote_ident(u.name)), ', ' ORDER BY u.n)
 		FROM unnest(names) WITH ORDINALITY AS u (name, n));
 END
 $$;
@@ -156,6 +158,20 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RAISE EXCEPTION USING ERRCODE = 'QBSEE', MESSAGE = 'looked at';
+END
+$$;
+
+-- Anybody may call these. A new function is anybody's to call, unless default privileges say otherwise: to write that into
+-- the catalogue once more, for each function of each queue, is a twentieth of a CREATE.
+CREATE OR REPLACE FUNCTION queue._for_all(VARIADIC functions text[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF EXISTS (SELECT FROM pg_default_acl) THEN
+		EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC',
+			(SELECT string_agg(format('queue.%I', f), ', ') FROM unnest(functions) AS f));
+	END IF;
 END
 $$;
 

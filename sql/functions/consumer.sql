@@ -156,7 +156,7 @@ END
 $body$ END, '@name@', format('_%s_%s', names[2 * i], cfg.number)), '@given@', given), '@params@', params),
 			'@consumer@', queue._consumer_table(cfg.number)), '@payload@', cfg.payload), '@n@', cfg.number::text), '@literal@', queue._name_literal(cfg.name)),
 			queue._table(cfg.name));
-		EXECUTE format('GRANT EXECUTE ON FUNCTION queue.%I TO PUBLIC', format('_%s_%s', names[2 * i - 1], cfg.number));
+		PERFORM queue._for_all(format('_%s_%s', names[2 * i - 1], cfg.number));
 	END LOOP;
 END
 $$;

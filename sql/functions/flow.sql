@@ -626,8 +626,8 @@ BEGIN
 	RETURN OLD;
 END
 $body$);
-	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._take_%1$s, queue._room_%1$s, queue._enter_%1$s TO PUBLIC;
-		REVOKE ALL ON FUNCTION queue._freed_%1$s, queue._freed_by_end_%1$s, queue._gated_%1$s, queue._gated_pop_%1$s FROM PUBLIC', cfg.number);
+	PERFORM queue._for_all('_take_' || cfg.number, '_room_' || cfg.number, '_enter_' || cfg.number);
+	EXECUTE format('REVOKE ALL ON FUNCTION queue._freed_%1$s, queue._freed_by_end_%1$s, queue._gated_%1$s, queue._gated_pop_%1$s FROM PUBLIC', cfg.number);
 	PERFORM queue._drop_flow_triggers(cfg);
 	-- who comes through the gate calls no function for each job
 	EXECUTE format('CREATE TRIGGER gated BEFORE UPDATE OF state ON %1$s FOR EACH ROW

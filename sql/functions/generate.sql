@@ -415,8 +415,7 @@ BEGIN
 	RETURN still;
 END
 $body$, tab);
-	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_%1$s, queue._push_more_%1$s,
-		queue._hand_%1$s, queue._take_%1$s, queue._done_%1$s TO PUBLIC', number);
+	PERFORM queue._for_all('_push_' || number, '_push_more_' || number, '_hand_' || number, '_take_' || number, '_done_' || number);
 END
 $$;
 

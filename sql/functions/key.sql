@@ -334,8 +334,7 @@ END
 $body$, '@name@', queue._name_literal(name)), '@n@', number::text),
 		'@type@', (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
 			WHERE a.attrelid = to_regclass(tab) AND a.attname = 'payload')), tab);
-	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_key_%1$s, queue._hand_key_%1$s,
-		queue._hand_keys_%1$s, queue._push_grouped_%1$s TO PUBLIC', number);
+	PERFORM queue._for_all('_push_key_' || number, '_hand_key_' || number, '_hand_keys_' || number, '_push_grouped_' || number);
 END
 $$;
 

@@ -129,8 +129,8 @@ BEGIN
 	IF to_regprocedure(format('queue.%I()', name)) IS NULL THEN
 		PERFORM queue._drop_lone(cfg.number);
 		EXECUTE format('CREATE FUNCTION queue.%1$I() RETURNS bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
-			SET search_path = pg_catalog, pg_temp AS ''SELECT true'';
-			GRANT EXECUTE ON FUNCTION queue.%1$I TO PUBLIC', name);
+			SET search_path = pg_catalog, pg_temp AS ''SELECT true''', name);
+		PERFORM queue._for_all(name);
 		INSERT INTO queue.lone (queue, push, take, usual, done, async)
 			SELECT cfg.number, l.push, l.take, l.usual, l.done, l.async FROM queue._lone(cfg) AS l;
 	END IF;

@@ -1,5 +1,7 @@
 """Who may do what, and hostile neighbours."""
 
+import re
+
 import psycopg
 import pytest
 
@@ -445,10 +447,22 @@ def test_a_queue_for_another_owner(two, q):
     mallory.rows("SELECT queue.drop('r')")
 
 
+def functions_for(db, role, q):
+    """Those of a queue that he may call, without its number."""
+    n = db.value("SELECT number FROM queue.queues WHERE name = %s", q)
+    return {re.sub("_[0-9a-f]{8,}$", "", name.replace("_%d" % n, "_N")) for name in db.column(
+        "SELECT proname::text FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND proname ~ %s"
+        " AND has_function_privilege(%s, oid, 'EXECUTE')", "_%d(_|$)" % n, role)}
+
+
 def test_default_privileges_do_not_open_the_table(db):
+    db.create("p")
+    db.connect("bob")
     db.rows("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC")
     db.rows("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
     db.create("q")
+    assert {"_push_N", "_done_keep_N", "_bulk_N", "_push_key_N", "_lone_N"} <= functions_for(db, "bob", "p")
+    assert functions_for(db, "bob", "q") == functions_for(db, "bob", "p")
     bob = db.connect("bob")
     bob.fails("42501", "SELECT * FROM queue.q_q")
     db.rows("GRANT INSERT, SELECT (id) ON queue.q_q TO bob")
