@@ -135,6 +135,7 @@ $body$, '@n@', number::text), '');
 	$sql$, 'b_' || name, (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
 			WHERE a.attrelid = to_regclass(queue._table(name)) AND a.attname = 'payload'),
 		format('_bulk_%s', number));
+	PERFORM queue._for_all(format('_bulk_%s', number));
 END
 $$;
 
@@ -145,6 +146,5 @@ AS $$
 BEGIN
 	EXECUTE format('DROP VIEW IF EXISTS queue.%I; DROP FUNCTION IF EXISTS queue.%I', 'b_' || name,
 		format('_bulk_%s', number));
-	PERFORM queue._for_all(format('_bulk_%s', number));
 END
 $$;

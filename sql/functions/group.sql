@@ -77,6 +77,7 @@ BEGIN
 	RETURN FOUND;
 END
 $body$, '@ordered@', ordered::text), tab);
+	PERFORM queue._for_all('_may_end_' || number);
 
 	-- For a push, which may not look at the jobs: what it has to know of the job with this key, and whether the
 	-- group has one that goes before it. Who has PUSH may call it (rights.sql), and learns nothing by it that a

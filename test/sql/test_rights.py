@@ -448,21 +448,32 @@ def test_a_queue_for_another_owner(two, q):
 
 
 def functions_for(db, role, q):
-    """Those of a queue that he may call, without its number."""
-    n = db.value("SELECT number FROM queue.queues WHERE name = %s", q)
-    return {re.sub("_[0-9a-f]{8,}$", "", name.replace("_%d" % n, "_N")) for name in db.column(
+    """Those of a queue, or of a stream, that he may call, without its number."""
+    n = db.value("SELECT number FROM queue.queues WHERE name = %s UNION ALL SELECT number FROM queue.streams WHERE name = %s", q, q)
+    return {re.sub("_[0-9a-f]{8,}$", "", name).replace("_%d" % n, "_N") for name in db.column(
         "SELECT proname::text FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND proname ~ %s"
         " AND has_function_privilege(%s, oid, 'EXECUTE')", "_%d(_|$)" % n, role)}
 
 
-def test_default_privileges_do_not_open_the_table(db):
-    db.create("p")
+KINDS = {"plain": {}, "stream": {"kind": "stream"}, "limited": {"max_running": "3"}, "alone": {"single_consumer": "true"},
+         "groups": {"max_running_per_group": "2"}, "full": {"max_length": "9"}, "kept": {"retain_done": "1 day"}}
+
+
+def test_functions_are_for_all_whatever_the_default_privileges(db):
     db.connect("bob")
+    for name, options in KINDS.items():
+        db.create(name, **options)
+    db.rows("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
+    for name, options in KINDS.items():
+        db.create(name + "2", **options)
+        assert functions_for(db, "bob", name + "2") == functions_for(db, "bob", name), name
+    assert {"_push_N", "_done_keep_N", "_bulk_N", "_push_key_N", "_lone_N"} <= functions_for(db, "bob", "plain")
+
+
+def test_default_privileges_do_not_open_the_table(db):
     db.rows("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC")
     db.rows("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
     db.create("q")
-    assert {"_push_N", "_done_keep_N", "_bulk_N", "_push_key_N", "_lone_N"} <= functions_for(db, "bob", "p")
-    assert functions_for(db, "bob", "q") == functions_for(db, "bob", "p")
     bob = db.connect("bob")
     bob.fails("42501", "SELECT * FROM queue.q_q")
     db.rows("GRANT INSERT, SELECT (id) ON queue.q_q TO bob")
