@@ -679,6 +679,7 @@ DECLARE
 	kept int8 := 0;
 	moment CONSTANT timestamptz := clock_timestamp();
 	until timestamptz;
+	those text;
 BEGIN
 	IF older < interval '0' OR older > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'OLDER THAN must be an interval, not negative, nor longer than 8000 years';
@@ -692,10 +693,13 @@ BEGIN
 	END IF;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	PERFORM set_config('qbouncer.gone', 'purged', true);
-	EXECUTE format('DELETE FROM %s WHERE (state <> ''leased'' OR lease_until <= $2) AND ($1 IS NULL OR %s = $1)
-			AND ($4 IS NULL OR CASE WHEN state = ''dead'' THEN coalesce(ended_at, pushed_at) ELSE pushed_at END <= $4)
-			AND ($5 IS NULL OR id = ANY ($5))',
-		queue._table(q), queue._state_at('$2', '$3', cfg.on_expire)) USING which, moment, queue._signed_attempts(cfg), until, ids;
+	those := format($sql$(state <> 'leased' OR lease_until <= $2) AND ($1 IS NULL OR %s = $1)
+			AND ($4 IS NULL OR CASE WHEN state = 'dead' THEN coalesce(ended_at, pushed_at) ELSE pushed_at END <= $4)
+			AND ($5 IS NULL OR id = ANY ($5))$sql$, queue._state_at('$2', '$3', cfg.on_expire));
+	EXECUTE CASE WHEN queue._has_blocked(q)
+		THEN format('WITH those AS MATERIALIZED (%s) DELETE FROM %s USING those WHERE id = job', queue._in_order(q, those), queue._table(q))
+		ELSE format('DELETE FROM %s WHERE %s', queue._table(q), those) END
+		USING which, moment, queue._signed_attempts(cfg), until, ids;
 	GET DIAGNOSTICS gone = ROW_COUNT;
 	PERFORM set_config('qbouncer.gone', '', true);
 	IF which = 'done' OR which IS NULL AND ids IS NULL THEN

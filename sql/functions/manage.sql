@@ -224,6 +224,35 @@ BEGIN
 END
 $$;
 
+-- What locks jobs of a queue in the order in which DONE of several lets the next ones of their groups go: what is behind
+-- the first of a group has the place of that one. columns: what else it gives of them.
+CREATE OR REPLACE FUNCTION queue._in_order(name text, which text, columns text DEFAULT '') RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN format($sql$
+		SELECT id AS job%3$s FROM %1$s AS t LEFT JOIN (
+				SELECT "group" AS of, min(id) AS head FROM %1$s
+				WHERE "group" IS NOT NULL AND state IN ('ready', 'later', 'leased') GROUP BY 1) AS f ON state = 'blocked' AND of = "group"
+			WHERE %2$s ORDER BY coalesce(head, id), id FOR UPDATE OF t$sql$, queue._table(name), which, columns);
+END
+$$;
+
+-- Has this queue some that wait for others? Who deletes the jobs of one that has none need not look for an order.
+CREATE OR REPLACE FUNCTION queue._has_blocked(name text) RETURNS bool
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+	ret bool;
+BEGIN
+	EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE state = ''blocked'')', queue._table(name)) INTO ret;
+	RETURN ret;
+END
+$$;
+
 -- All jobs of a queue that are not dead, or of these: as _cancel does it with each. What is marked already is not counted.
 CREATE OR REPLACE FUNCTION queue.cancel_all(q text, notify bool DEFAULT true, ids int8[] DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
@@ -239,14 +268,14 @@ BEGIN
 	PERFORM set_config('qbouncer.gone', 'cancelled', true);
 	EXECUTE format($sql$
 		WITH those AS MATERIALIZED (
-			SELECT id AS job, state = 'leased' AND lease_until > $2 AS runs FROM %1$s
-			WHERE state <> 'dead' AND ($1 IS NULL OR id = ANY ($1))
-				AND (left(token, 1) = 'x' AND lease_until > $2) IS NOT TRUE ORDER BY id FOR UPDATE),
+			%3$s),
 		marked AS (UPDATE %1$s SET token = 'x' || ltrim(token, 'x'), key = NULL FROM those WHERE id = job AND runs
 			RETURNING id, proxy IS NOT NULL AS held),
 		gone AS (DELETE FROM %1$s AS d USING those WHERE d.id = job AND NOT runs RETURNING d.*) %2$s
 		SELECT (SELECT count(*) FROM marked) + (SELECT count(*) FROM gone), EXISTS (SELECT FROM marked AS m WHERE m.held)
-	$sql$, queue._table(q), queue._with_keep(cfg, 'gone', 'cancelled')) INTO changed, held USING ids, clock_timestamp();
+	$sql$, queue._table(q), queue._with_keep(cfg, 'gone', 'cancelled'), queue._in_order(q, $sql$
+				state <> 'dead' AND ($1 IS NULL OR id = ANY ($1)) AND (left(token, 1) = 'x' AND lease_until > $2) IS NOT TRUE$sql$,
+			$sql$, state = 'leased' AND lease_until > $2 AS runs$sql$)) INTO changed, held USING ids, clock_timestamp();
 	IF held THEN
 		PERFORM queue._tell_cancelled(cfg.number);
 	END IF;

@@ -212,6 +212,30 @@ def test_purge_and_take(q):
     assert q.column("SELECT id FROM queue.q_q") == [1]
 
 
+@pytest.mark.parametrize("first, second, gone", [
+    ("SELECT queue.purge('q')", None, 2), ("SELECT queue.cancel_all('q')", "SELECT queue.purge('q')", 4),
+])
+def test_purge_beside_who_lets_others_of_groups_go(q, first, second, gone):
+    """Jobs 4 and 3 are behind 1 and 2. Who has done these lets 4 go, and then 3; who deletes the jobs that wait comes
+    to them in the same order, or each would have what the other waits for."""
+    q.connect("postgres").rows("ALTER DATABASE %s SET deadlock_timeout = '20ms'" % q.name)
+    for group in ("g", "h", "h", "g"):
+        q.rows("SELECT queue.push('q', '1', \"group\" => %s)", group)
+    tokens = [job["token"] for job in q.take("q", 9)]
+    assert [token.split("-")[1] for token in tokens] == ["1", "2"]
+    holder, one, two = q.connect(), q.connect(), q.connect()
+    holder.rows("BEGIN")
+    holder.rows("SELECT FROM queue.q_q WHERE id = 3 FOR UPDATE")
+    purge = one.beside(one.value, first)
+    q.until_blocked(one)
+    other = two.beside(two.value, second) if second else two.beside(two.done, *tokens)
+    q.until_blocked(two)
+    holder.rows("COMMIT")
+    assert purge.result() == gone
+    assert other.result() == (0 if second else ["q", "q"])
+    assert q.column("SELECT id FROM queue.q_q WHERE state <> 'leased'") == []
+
+
 # -- definition --------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("end,sqlstate", [("COMMIT", "42P07"), ("ROLLBACK", None)])

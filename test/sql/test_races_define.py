@@ -687,9 +687,8 @@ def test_made_anew_with_another_type(q, kind, warm):
 
 # -- everything at once ------------------------------------------------------------------------
 
-# Not PURGE: it locks the jobs of a group in the order of the table, who ends one of them in that of
-# the group. One of the two may be told of a deadlock.
-CALLS = [sql.replace("'q'", "%(q)s") for name, sql in OPEN.items() if name != "purge"] + [
+CALLS = [sql.replace("'q'", "%(q)s") for sql in OPEN.values()] + [
+    "SELECT queue.cancel_all(%(q)s)",
     "SELECT queue.list()", "SELECT queue.stats()", "SELECT queue._gauges(100)", "SELECT queue.maintain()",
     "SELECT queue._orphans('{}')", "SELECT queue.job('1')", "SELECT queue.await('1')",
     "SELECT queue.rerun(%(token)s)",
