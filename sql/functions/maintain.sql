@@ -139,7 +139,10 @@ $$;
 -- Rows of the archive that are older than retain_done says, dead jobs that are older than
 -- retain_dead says, jobs that nobody took in their time, and keys whose time is over. What somebody has locked is left for the
 -- next time. The archive comes last: DROP and ALTER lock the queue's table first, as everybody does.
-CREATE OR REPLACE FUNCTION queue._maintain_queue(cfg queue.queues, most int4, step int8 DEFAULT NULL) RETURNS int8
+--
+-- clean: where nothing was deleted, as _clean_for says. In most queues, busy ones too, nothing is due: that is one statement, all
+-- of the rest five, which are planned each time.
+CREATE OR REPLACE FUNCTION queue._maintain_one(cfg queue.queues, most int4, step int8, OUT gone int8, OUT clean int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -147,11 +150,15 @@ SET enable_bitmapscan = off
 AS $$
 DECLARE
 	forever CONSTANT interval := interval '5000 years';	-- now() - retain_... would be out of range
-	gone int8 := 0;
 	n int8;
 BEGIN
-	PERFORM queue._look_after_all(cfg.number);
+	gone := 0;
 	PERFORM queue._put_right(cfg, step);
+	clean := queue._clean_for(cfg);
+	IF clean IS DISTINCT FROM 0 AND NOT queue._left_behind(cfg.number) THEN
+		RETURN;
+	END IF;
+	PERFORM queue._look_after_all(cfg.number);
 	IF cfg.retain_dead < forever THEN
 		gone := queue._clean(queue._table(cfg.name), 'state = ''dead''', clock_timestamp() - cfg.retain_dead, most);
 	END IF;
@@ -166,7 +173,7 @@ BEGIN
 		gone := gone + queue._clean(queue._archive(cfg.name), 'true',
 			clock_timestamp() - least(queue._kept(cfg.retain_done), forever), most - gone);
 	END IF;
-	RETURN gone;
+	clean := CASE WHEN gone = 0 THEN queue._clean_for(cfg) ELSE 0 END;
 END
 $$;
 
@@ -220,7 +227,7 @@ DECLARE
 	due timestamptz;
 	keys int8;
 BEGIN
-	IF has_function_privilege(format('queue._free_keys_%s(int8)', cfg.number), 'EXECUTE') THEN
+	IF queue._left_behind(cfg.number) AND has_function_privilege(format('queue._free_keys_%s(int8)', cfg.number), 'EXECUTE') THEN
 		EXECUTE format('SELECT queue._free_keys_%s(0)', cfg.number) INTO keys;
 	END IF;
 	-- jobs that wait for others: who ends them may be forgotten (_look_after_all)
@@ -262,6 +269,7 @@ DECLARE
 	cfg queue.queues;
 	k int4 := 1;
 	changes int8;
+	done record;
 	is_clean int8;
 	step int8;	-- what is looked at now, from 1 on; NULL: something has changed
 BEGIN
@@ -292,8 +300,9 @@ BEGIN
 					CONTINUE WHEN NOT queue._still(cfg.name);
 					step := CASE WHEN known[k] = cfg.number AND known[k + 1] & -65536 = changes THEN known[k + 1] & 65535
 						WHEN changes IS NOT NULL AND queue._steps(cfg) <= 1 THEN 1 END;
-					gone := queue._maintain_queue(cfg, (most - deleted)::int4, step - 1);
-					is_clean := CASE WHEN gone = 0 AND changes IS NOT NULL THEN coalesce(queue._clean_for(cfg), 2000000000) ELSE 0 END;
+					done := queue._maintain_one(cfg, (most - deleted)::int4, step - 1);
+					gone := done.gone;
+					is_clean := CASE WHEN changes IS NOT NULL THEN coalesce(done.clean, 2000000000) ELSE 0 END;
 					deleted := deleted + gone;
 					-- it is looked into in the next round, too
 					IF is_clean > 0 AND coalesce(step, 0) < least(queue._steps(cfg), 65535) THEN

@@ -269,7 +269,7 @@ def test_a_job_that_lives_again_stays(db):
     db.rows("DO $$ DECLARE c text; BEGIN FOR c IN SELECT conname FROM pg_constraint WHERE conrelid = 'queue.q_q'::regclass AND contype = 'c' LOOP"
             " EXECUTE format('ALTER TABLE queue.q_q DROP CONSTRAINT %I', c); END LOOP; END $$")
     db.rows("WITH j AS (SELECT) UPDATE queue.q_q SET ended_at = now() - interval '1 year'")
-    db.rows("SELECT queue._maintain_queue(c, 100) FROM queue.queues AS c")
+    db.rows("SELECT queue._maintain_one(c, 100, NULL) FROM queue.queues AS c")
     assert db.job("q", 1)["state"] == "ready"
     assert [job["id"] for job in db.take("q")] == [1]
 

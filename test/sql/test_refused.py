@@ -85,7 +85,7 @@ def test_maintenance_goes_behind_what_is_refused(db):
     db.script(WAYS["all"])
     db.rows("CREATE TRIGGER refuse BEFORE DELETE ON queue.a_q FOR EACH ROW WHEN (OLD.payload = '0') EXECUTE FUNCTION public.refuse()")
     for _ in range(500):
-        db.rows("SELECT queue._maintain_queue(c, 10) FROM queue.queues AS c")
+        db.rows("SELECT queue._maintain_one(c, 10, NULL) FROM queue.queues AS c")
         if db.rows("SELECT state, payload, count(*) FROM queue.q_q GROUP BY 1, 2 ORDER BY 1") == [("dead", 0, 30), ("ready", 0, 30)] \
                 and db.rows("SELECT payload, count(*) FROM queue.a_q WHERE state = 'done' GROUP BY 1") == [(0, 30)]:
             break
@@ -113,5 +113,5 @@ def test_what_ended_together_and_stays_hides_nothing(db):
     db.push("q", *["0"] * 30, "1")
     db.rows("UPDATE queue.q_q SET state = 'dead', ended_at = now() - interval '1 day'")
     db.script(WAYS["delete"])
-    db.rows("SELECT queue._maintain_queue(c, 10) FROM queue.queues AS c")
+    db.rows("SELECT queue._maintain_one(c, 10, NULL) FROM queue.queues AS c")
     assert db.column("SELECT DISTINCT payload FROM queue.q_q") == [0]

@@ -145,10 +145,10 @@ def test_clean_queues_are_passed_over(qbouncer, db, direct, cluster):
 
         def quiet():
             """Of a few rounds, as Postgres counts them a second later."""
-            seen = calls(direct, "_maintain_queue")
+            seen = calls(direct, "_maintain_one")
             rounds = calls(direct, "_maintain_used")
             wait_for(lambda: calls(direct, "_maintain_used") > rounds + 10, "some rounds", timeout=60)
-            return seen >= 20 and calls(direct, "_maintain_queue") == seen
+            return seen >= 20 and calls(direct, "_maintain_one") == seen
 
         wait_for(quiet, "all of them to be clean", timeout=60)
         old_jobs(w, direct, 10)
@@ -201,7 +201,7 @@ def test_sessions_that_see_the_same_few_queues_stay(qbouncer, db, direct, cluste
         def cleaned():
             for k in range(60):
                 tag(w, "QUEUE PUSH q%d '1'" % k)
-            return direct.execute("SELECT calls FROM pg_stat_user_functions WHERE funcname = '_maintain_queue' AND calls > 450").fetchone()
+            return direct.execute("SELECT calls FROM pg_stat_user_functions WHERE funcname = '_maintain_one' AND calls > 450").fetchone()
         tag(w, "QUEUE PUSH q0 '1'")
         take(w, "QUEUE TAKE q0")
         wait_for(cleaned, "visits of more queues than a session may see", timeout=60)
