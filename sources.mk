@@ -1018,6 +1018,7 @@ qb_dialogues = \
 	test/scenario/login/tls_server.dlg \
 	test/scenario/operator/counted.dlg \
 	test/scenario/operator/paused.dlg \
+	test/scenario/operator/paused_in_transaction.dlg \
 	test/scenario/operator/shutdown.dlg \
 	test/scenario/operator/shutdown_at_once.dlg \
 	test/scenario/operator/shutdown_busy.dlg \

@@ -152,9 +152,11 @@ static unsigned turn(const struct pool *p, void (*tell)(struct pool *other, usec
 	return of_db < of_user ? of_db : of_user;
 }
 
-/* ... for those of p now. */
+/* ... for those of p now. A PAUSE holds them, though other tasks go on. */
 unsigned beside_turn(const struct pool *p)
 {
+	if (route_stopped(p->db))
+		return 0;
 	return is_limited(p) ? turn(p, NULL) : UINT_MAX;
 }
 
@@ -198,7 +200,7 @@ bool beside_tell(void)
 /* Tasks that are not to run beside the clients now, though servers were free. */
 unsigned beside_held(const struct pool *p)
 {
-	unsigned n = 0, left = is_limited(p) ? HELD_LOOK : 0, room;
+	unsigned n = 0, left = is_limited(p) || route_stopped(p->db) ? HELD_LOOK : 0, room;
 
 	for (const struct task *t = p->tasks; t != NULL && left > 0; t = t->next)
 		if (t->kept == NULL && t->time == TASK_BESIDE)

@@ -54,7 +54,7 @@ struct server *engines_idle(const struct pool *p)
 {
 	struct server *s;
 
-	if (p->engines.n == 0 || route_stopped(p->db))
+	if (p->engines.n == 0 || pool_tasks_stopped(p))
 		return NULL;
 	DL_FOREACH (p->servers[SERVER_IDLE].head, s)
 		if (s->use.engine && pool_may_use(s))

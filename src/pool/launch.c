@@ -17,8 +17,7 @@ bool pool_unreachable(const struct pool *p, usec_t now)
 	return !pool_has_server(p) && pool_holding_back(p, now);
 }
 
-/* Those who have waited since then, or longer. */
-static void fail_waiting(struct pool *p, usec_t until)
+static void fail_clients(struct pool *p, usec_t until)
 {
 	struct client *c, *tmp;
 	struct pg_error err = p->last_error;
@@ -30,6 +29,15 @@ static void fail_waiting(struct pool *p, usec_t until)
 	DL_FOREACH_SAFE (p->waiting.head, c, tmp)
 		if (c->request_time <= until)
 			client_no_server(c, &err);
+}
+
+/* Those who have waited since then, or longer; not whom a PAUSE has waiting. */
+static void fail_waiting(struct pool *p, usec_t until)
+{
+	struct pg_error err = p->last_error;
+
+	if (!route_stopped(p->db))
+		fail_clients(p, until);
 	if (!pool_has_server(p))
 		pool_all.calls->tasks_fail(p, &err, until, pool_has_any_server(p, false));
 }
@@ -86,7 +94,7 @@ static bool takes_from_reserve(const struct pool *p, usec_t now)
 {
 	unsigned there;
 
-	if (p->waiting.count <= need_logins(p))
+	if (p->waiting.count <= need_logins(p) || route_stopped(p->db))
 		return false;
 	there = need_servers_there(p);
 	return there >= (unsigned)route_pool_size(p) && there < need_client_limit(p, now);
@@ -97,7 +105,7 @@ void pool_launch(struct pool *p, usec_t now)
 	unsigned n = need_servers(p);
 
 	CHECK_POOL(p);
-	if (route_stopped(p->db))
+	if (pool_tasks_stopped(p))
 		return;
 	if (pool_holding_back(p, now)) {
 		if (!pool_has_server(p) && p->servers[SERVER_LOGIN].count == 0)

@@ -60,6 +60,24 @@ bool route_stopped(const struct database *db)
 	return route_paused(db) || pool_all.suspended;
 }
 
+static bool runs_jobs(const struct pool *p)
+{
+	const struct server *s;
+
+	DL_FOREACH (p->servers[SERVER_TASK].head, s)
+		if (s->task != NULL && s->task->time == TASK_BESIDE)
+			return true;
+	return false;
+}
+
+/* A PAUSE waits for transactions, which may wait for a statement of ours that needs another server; and for jobs, of
+ * which the leases are to be extended. */
+bool pool_tasks_stopped(const struct pool *p)
+{
+	return route_stopped(p->db) &&
+	       (pool_all.suspended || (p->servers[SERVER_ACTIVE].count == 0 && !runs_jobs(p)));
+}
+
 enum pool_mode server_pool_mode(const struct server *s)
 {
 	return s->mode != POOL_MODE_UNSET ? (enum pool_mode)s->mode : route_pool_mode(s->pool);

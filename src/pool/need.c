@@ -33,7 +33,8 @@ unsigned need_client_limit(const struct pool *p, usec_t now)
 /* Clients that could use a server: not where there are as many linked to clients as there may be. */
 usec_t need_clients_since(const struct pool *p)
 {
-	return p->servers[SERVER_ACTIVE].count < need_client_limit(p, loop_now())
+	return !route_stopped(p->db) &&
+			       p->servers[SERVER_ACTIVE].count < need_client_limit(p, loop_now())
 		       ? pool_client_waits_since(p)
 		       : USEC_NEVER;
 }
@@ -169,7 +170,7 @@ struct server *pool_take_idle(struct pool *p, bool for_client)
 	struct server *s = p->servers[SERVER_IDLE].head, *next;
 
 	CHECK_POOL(p);
-	if (route_stopped(p->db))
+	if (for_client ? route_stopped(p->db) : pool_tasks_stopped(p))
 		return NULL;
 	if (for_client && p->servers[SERVER_ACTIVE].count >= need_client_limit(p, loop_now()))
 		return NULL;
@@ -217,9 +218,11 @@ unsigned need_servers(struct pool *p)
 	unsigned total = need_servers_there(p), all = total + p->engines.n;
 	unsigned busy_or_coming = need_logins(p);
 	unsigned tasks = need_tasks(p);
-	unsigned clients = p->waiting.count, room, want;
+	bool stopped = route_stopped(p->db); /* for clients */
+	bool greets = p->greeting.count > 0 && !stopped;
+	unsigned clients = !stopped ? p->waiting.count : 0, room, want;
 
-	if (!p->welcome_known && p->greeting.count > 0 && clients == 0)
+	if (!p->welcome_known && greets && clients == 0)
 		clients = 1;
 	room = total < size ? size - total : 0;
 	want = clients < room ? clients : room;
@@ -229,7 +232,7 @@ unsigned need_servers(struct pool *p)
 		room = all + want < limit ? limit - all - want : 0;
 		want += tasks < room ? tasks : room;
 	}
-	if (want == 0 && total == 0 && p->greeting.count > 0)
+	if (want == 0 && total == 0 && greets)
 		want = 1;
 	if (want > LOGINS_AT_ONCE)
 		want = LOGINS_AT_ONCE;

@@ -153,7 +153,7 @@ static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct
 	struct task *t;
 
 	if (any == NULL && need_inspection(p) && is_free(p->for_inspection) &&
-		!route_stopped(p->db)) {
+		!pool_tasks_stopped(p)) {
 		*ret = p->for_inspection;
 		return p->tasks;
 	}

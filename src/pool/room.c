@@ -85,7 +85,7 @@ static struct pool *starving(const struct pool *p, bool of_db, bool of_user, use
 			if (other == p || pool_waits_since(other) >= since ||
 				!((of_db && db == p->db) ||
 					(of_user && other->account == p->account)) ||
-				route_paused(db) || pool_holding_back(other, loop_now()))
+				pool_tasks_stopped(other) || pool_holding_back(other, loop_now()))
 				continue;
 			c = demand_of(other);
 			if (!demand_goes_before(&c, since, 0) || need_servers(other) == 0 ||
@@ -232,7 +232,7 @@ void room_want(struct pool *p)
 		.most = need_task_limit(p)};
 
 	if (w.since == USEC_NEVER || p->servers[SERVER_LOGIN].count > 0 ||
-		pool_holding_back(p, loop_now()) || route_stopped(p->db))
+		pool_holding_back(p, loop_now()) || pool_tasks_stopped(p))
 		return;
 	if (p->db->max_connections > 0 && account_limits(p->account)->max_servers > 0) {
 		w.db = need_of(p, true);
