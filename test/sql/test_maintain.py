@@ -262,6 +262,27 @@ def test_clean_with_an_archive_in_parts(db):
     assert [ms for _, ms in clean(db).values()] == [0]
 
 
+def test_what_cleans_is_asked_only_where_something_is_due(db):
+    """Each of these is planned anew: in a queue that is only busy it would be for nothing."""
+    db.create("q", retain_done="1 hour", retain_dead="1 hour")
+    db.push("q", "1", "2")
+    db.connect("postgres").rows("ALTER DATABASE %s SET track_functions = 'pl'" % db.name)
+    cleaning = ["_clean", "_expire", "_look_after_all"]
+
+    def called():
+        owner = db.connect()    # what it has called before may still be counted
+        owner.rows("BEGIN")
+        gone = owner.value("SELECT (queue._maintain_one(c, 100, NULL)).gone FROM queue.queues AS c")
+        calls = owner.column("SELECT funcname FROM pg_stat_xact_user_functions WHERE funcname = ANY (%s) AND calls > 0 ORDER BY 1", cleaning)
+        owner.rows("COMMIT")
+        return gone, calls
+
+    assert called() == (0, [])
+    db.rows("UPDATE queue.q_q SET expires_at = now() - interval '1 s', due = now() - interval '1 s' WHERE id = 1")
+    assert called() == (1, cleaning)
+    assert called() == (0, [])
+
+
 def test_a_job_that_lives_again_stays(db):
     """An owner reran it by hand; when it died is left in its row."""
     db.create("q", retain_dead="1 day")
