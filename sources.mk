@@ -1040,6 +1040,7 @@ qb_dialogues = \
 	test/scenario/pool/free_server_elsewhere.dlg \
 	test/scenario/pool/held_back_starves_nobody.dlg \
 	test/scenario/pool/idle_in_transaction.dlg \
+	test/scenario/pool/listener_beside_limit.dlg \
 	test/scenario/pool/query_abandoned.dlg \
 	test/scenario/pool/queue_pool_size.dlg \
 	test/scenario/pool/reserve_for_takers.dlg \

@@ -119,6 +119,7 @@ struct inspect {
 /* Who has had a server, and may. */
 struct use {
 	bool engine;      /* the engine's own: for its tasks alone, its settings are pinned; engines.c */
+	bool beyond;      /* counts for no limit: the one that listens */
 	int32_t holder;   /* process id that the last client to be linked was told */
 	bool alone;       /* only `holder` has ever held it */
 	bool served;      /* somebody has had it */

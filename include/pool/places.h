@@ -21,7 +21,6 @@ void places_stop(void);
 /* counts: as to the size of the pool, which may have so many (most; 0: no limit). false: there is none, or it is
  * another's. */
 MUST_CHECK bool places_take_server(struct pool *p, bool counts, unsigned most, usec_t since);
-void places_add_server(struct pool *p);  /* whether there is one or not; it does not count as to the size of the pool */
 void places_give_server(struct pool *p); /* one has gone */
 void places_count_pool(struct pool *p);  /* others of its servers count than before */
 unsigned places_of_pool(const struct pool *p); /* of those that count, over all processes */

@@ -122,12 +122,23 @@ unsigned pool_servers_counted(const struct pool *p)
 	return total > aside ? total - aside : 0;
 }
 
-/* Would it be full with so many more? Of several processes all count. */
+/* Of several processes all count. */
+static unsigned db_used(const struct pool *p)
+{
+	return team_self() != 0 ? places_of_db(p) : p->db->n_servers - p->db->n_beyond;
+}
+
+static unsigned user_used(const struct pool *p)
+{
+	return team_self() != 0 ? places_of_user(p) : p->account->servers - p->account->beyond;
+}
+
+/* Would it be full with so many more? */
 static bool db_is_full(const struct pool *p, unsigned more)
 {
 	unsigned max = p->db->max_connections > 0 ? (unsigned)p->db->max_connections : 0;
 
-	return max > 0 && (team_self() != 0 ? places_of_db(p) : p->db->n_servers) + more >= max;
+	return max > 0 && db_used(p) + more >= max;
 }
 
 static bool user_is_full(const struct pool *p, unsigned more)
@@ -135,8 +146,7 @@ static bool user_is_full(const struct pool *p, unsigned more)
 	int limit = account_limits(p->account)->max_servers;
 	unsigned max = limit > 0 ? (unsigned)limit : 0;
 
-	return max > 0 &&
-	       (team_self() != 0 ? places_of_user(p) : p->account->servers) + more >= max;
+	return max > 0 && user_used(p) + more >= max;
 }
 
 bool pool_db_is_full(const struct pool *p)
@@ -178,12 +188,11 @@ void pool_explain_limit(const struct pool *p, struct pg_error *err)
 	CHECK_POOL(p);
 	if (pool_db_is_full(p)) {
 		pg_error_detail(err, "Database \"%s\" has %u server connections of at most %d.",
-			p->db->name, p->db->n_servers, p->db->max_connections);
+			p->db->name, db_used(p), p->db->max_connections);
 		pg_error_hint(err, "The limit is max_db_connections.");
 	} else if (pool_user_is_full(p)) {
 		pg_error_detail(err, "User \"%s\" has %u server connections of at most %d.",
-			istr_text(p->user), p->account->servers,
-			account_limits(p->account)->max_servers);
+			istr_text(p->user), user_used(p), account_limits(p->account)->max_servers);
 		pg_error_hint(err, "The limit is max_user_connections.");
 	} else {
 		pg_error_detail(err, "The pool has %u server connections of at most %d.", total,

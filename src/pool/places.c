@@ -332,18 +332,6 @@ bool places_take_server(struct pool *p, bool counts, unsigned most, usec_t since
 	return ok;
 }
 
-void places_add_server(struct pool *p)
-{
-	struct name d = of_db(p), u = of_user(p);
-
-	CHECK_POOL(p);
-	lock();
-	enter(find(d.text, true));
-	enter(find(u.text, true));
-	unlock();
-	say_if_full();
-}
-
 void places_count_pool(struct pool *p)
 {
 	CHECK_POOL(p);

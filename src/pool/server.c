@@ -109,7 +109,7 @@ static struct server *take_place(struct pool *p, bool engine, unsigned most, use
 	return s;
 }
 
-/* Beyond the limits, as nobody waits in line for it. */
+/* Beyond the limits, as nobody waits in line for it, and it is of no use for those who do. */
 struct server *server_launch_for(struct pool *p, const struct dest *unasked)
 {
 	struct server *s = server_adopt(p);
@@ -117,8 +117,9 @@ struct server *server_launch_for(struct pool *p, const struct dest *unasked)
 	CHECK_POOL(p);
 	if (s == NULL)
 		return NULL;
-	if (team_self() != 0)
-		places_add_server(p);
+	s->use.beyond = true;
+	p->db->n_beyond++;
+	p->account->beyond++;
 	s->unasked = unasked;
 	return log_in(s);
 }
@@ -201,6 +202,10 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 		"more servers end than have begun");
 	p->db->n_servers--;
 	p->account->servers--;
+	if (s->use.beyond) {
+		p->db->n_beyond--;
+		p->account->beyond--;
+	}
 	affinity_lost(s);
 	kept_lost(s);
 	if (s->use.engine) {
@@ -209,7 +214,7 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	}
 	if (p->for_inspection == s)
 		p->for_inspection = NULL;
-	if (team_self() != 0)
+	if (team_self() != 0 && !s->use.beyond)
 		places_give_server(p);
 	pool_mark_ready(p);
 	if (for_client != NULL && (s->task != NULL || s->unasked != NULL))

@@ -474,7 +474,7 @@ def test_a_connection_that_listens_takes_no_place_of_the_pool(qbouncer, db):
 
 @pytest.mark.parametrize("limit", ["max_db_connections", "max_user_connections"])
 def test_who_listens_while_a_limit_is_full(qbouncer, db, limit):
-    """As with one process, the connection that listens is had all the same."""
+    """As with one process, the connection that listens is had all the same, and takes the place of no other."""
     proxy = qbouncer(processes=N, query_wait_timeout="10s", **{limit: 1})
     there = one_of_each(proxy, db)
     there[1].simple("BEGIN; SELECT 1")
@@ -482,6 +482,8 @@ def test_who_listens_while_a_limit_is_full(qbouncer, db, limit):
     there[1].simple("COMMIT")
     there[1].simple("NOTIFY news")
     assert there[2].recv().type == "A"
+    for w in there.values():
+        w.rows("SELECT 1")
     there[2].simple("UNLISTEN news")
     for w in there.values():
         w.rows("SELECT 1")
