@@ -198,6 +198,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/limits.c \
 	src/pool/need.c \
 	src/pool/need.h \
+	src/pool/over.c \
 	src/pool/places.c \
 	src/pool/pool.c \
 	src/pool/query.c \

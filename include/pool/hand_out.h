@@ -92,6 +92,12 @@ void pool_stop(void);
 /* need.c: one that is idle; NULL: none, or none that may be given */
 struct server *pool_take_idle(struct pool *p, bool for_client);
 
+unsigned need_servers_there(const struct pool *p); /* that count, in all processes if its size holds over these */
+
+/* over.c: limits were lowered, perhaps */
+void over_look(struct pool *p, usec_t now); /* what is free and too many goes */
+void over_begin(struct database *db);
+
 /* launch.c */
 void pool_launch(struct pool *p, usec_t now);
 void pool_server_failed(struct server *s, const struct pg_error *err); /* it could not log in */

@@ -169,6 +169,18 @@ bool pool_user_has_one_left(const struct pool *p)
 	return user_is_full(p, 1);
 }
 
+bool pool_db_is_exceeded(const struct pool *p)
+{
+	return p->db->max_connections > 0 && db_used(p) > (unsigned)p->db->max_connections;
+}
+
+bool pool_user_is_exceeded(const struct pool *p)
+{
+	int limit = account_limits(p->account)->max_servers;
+
+	return limit > 0 && user_used(p) > (unsigned)limit;
+}
+
 /* When a server that has a place of it was free, and others could have had that; 0: not yet. */
 usec_t pool_limit_free_at(const struct pool *p, bool of_db)
 {

@@ -10,6 +10,7 @@
 #include "pool/places.h"
 
 #define LOGINS_AT_ONCE 8
+#define LINKED_HOLDS   USEC_SEC
 #define SHARED_PERIOD  (20 * USEC_MSEC) /* tasks are looked at again for which no server was free */
 
 static struct {
@@ -118,11 +119,31 @@ unsigned need_usable_tasks(const struct pool *p)
 	return p->n_tasks > 0 ? p->n_tasks - p->n_claims - beside_held(p) : 0;
 }
 
+unsigned need_for_tasks(const struct pool *p)
+{
+	return p->lookup ? 0 : (unsigned)conf_current()->p.queue_pool_size;
+}
+
+/* Clients may have more than they may by now, and wait for what is to run beside them. Those of other processes are asked
+ * for only where tasks wait in vain. */
+unsigned need_linked(const struct pool *p)
+{
+	return team_self() != 0 && p->linked_until > loop_now() ? places_linked(p)
+								: p->servers[SERVER_ACTIVE].count;
+}
+
+void need_beside_linked(struct pool *p)
+{
+	if (need_starves(p))
+		p->linked_until = loop_now() + LINKED_HOLDS;
+}
+
 /* Servers that count and that there may be while tasks wait: those for clients, and a few. */
 unsigned need_task_limit(const struct pool *p)
 {
-	return need_client_limit(p, loop_now()) +
-	       (p->lookup ? 0 : (unsigned)conf_current()->p.queue_pool_size);
+	unsigned clients = need_client_limit(p, loop_now()), are = need_linked(p);
+
+	return (are > clients ? are : clients) + need_for_tasks(p);
 }
 
 /* Those for clients; once more than that, where tasks of another process have them all. */

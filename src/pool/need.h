@@ -11,6 +11,9 @@
 /* Servers that clients may use: the reserve is added once somebody has waited for too long. */
 unsigned need_client_limit(const struct pool *p, usec_t now);
 unsigned need_task_limit(const struct pool *p); /* that count, and that there may be while tasks wait */
+unsigned need_for_tasks(const struct pool *p);  /* ... beyond what clients may have */
+unsigned need_linked(const struct pool *p);     /* that clients have */
+void need_beside_linked(struct pool *p);        /* tasks wait in vain, with several processes */
 unsigned need_most(const struct pool *p);       /* ... for those who wait now */
 
 /* Since when the first of those waits who could use a server; USEC_NEVER: nobody does. */
@@ -24,7 +27,6 @@ bool need_starves(const struct pool *p);
 unsigned need_usable_tasks(const struct pool *p);  /* that could use one */
 unsigned need_tasks(struct pool *p);               /* ... and none is free, nor will one of the engine's own do */
 unsigned need_servers(struct pool *p);             /* new ones, for those who wait now */
-unsigned need_servers_there(const struct pool *p); /* those that count, in all processes if its size holds over these */
 unsigned need_logins(const struct pool *p);        /* those that come, but for the engine's own */
 bool need_inspection(const struct pool *p);        /* of a statement that is silent: it goes first (silent.c) */
 

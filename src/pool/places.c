@@ -43,6 +43,9 @@ struct row {
 			with; /* of that, too, a place is lacked, and this one alone is of no use; or NULL */
 		bool exceeds; /* clients may have one beyond the pool's size: tasks elsewhere have those, and more */
 	} want[TEAM_MAX + 1];
+	/* servers that clients have, of a pool, when somebody has last asked */
+	uint32_t linked[TEAM_MAX + 1];
+	usec_t linked_at[TEAM_MAX + 1];
 };
 
 struct table {
@@ -110,6 +113,7 @@ void places_drop(int process)
 
 		r->used[process] = 0;
 		r->want[process].said = 0;
+		r->linked_at[process] = 0;
 		add_up(r);
 	}
 	unlock();
@@ -405,6 +409,22 @@ unsigned places_of_user(const struct pool *p)
 	return total_of(of_user(p));
 }
 
+unsigned places_linked(const struct pool *p)
+{
+	unsigned n = p->servers[SERVER_ACTIVE].count;
+	struct name own = of_pool(p);
+	const struct row *r;
+
+	CHECK_POOL(p);
+	lock();
+	r = is_sized(p) ? find(own.text, false) : NULL;
+	for (int i = 1; r != NULL && i <= team_size(); i++)
+		if (i != team_self() && r->linked_at[i] + WANT_HOLDS > loop_now())
+			n += r->linked[i];
+	unlock();
+	return n;
+}
+
 /* --- who waits --- */
 
 /* As long as it is said without a pause. */
@@ -629,13 +649,30 @@ static void look(void)
 				pool_mark_ready(p);
 }
 
+static void say_linked(struct pool *p)
+{
+	struct name own = of_pool(p);
+	struct row *r;
+
+	lock();
+	r = find(own.text, false);
+	if (r != NULL) {
+		r->linked[team_self()] = p->servers[SERVER_ACTIVE].count;
+		r->linked_at[team_self()] = loop_now();
+	}
+	unlock();
+}
+
 /* Of a user there may be servers in each database. */
 static void on_place(int from, const uint8_t *text, size_t len)
 {
 	(void)from;
-	(void)text;
-	(void)len;
 	look();
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		if (strlen(db->name) == len && memcmp(db->name, text, len) == 0)
+			for (struct pool *p = db->pools; p != NULL; p = p->next)
+				if (is_sized(p) && p->servers[SERVER_ACTIVE].count > 0)
+					say_linked(p);
 }
 
 static usec_t on_tick(void *arg, usec_t now)

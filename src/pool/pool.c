@@ -201,7 +201,7 @@ static bool serve_tasks(struct pool *p, usec_t now)
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
 		if (!s->use.engine)
-			p->served_at = now;
+			p->served_at = p->tasks_at = now;
 		any = true;
 		if (pool_all.calls->task_starts(t, s))
 			pool_all.calls->task_start(t, s);
@@ -251,6 +251,8 @@ bool pool_serve_ready(void *arg, usec_t now)
 		list = p->ready_next;
 		p->ready_marked = false;
 		p->missed_at = 0;
+		if (p->over_since != 0)
+			over_look(p, now);
 		serve_greeting(p);
 		pool_all.calls->wake(p->db);
 		launch_engine(p, now);

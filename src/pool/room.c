@@ -225,7 +225,11 @@ void room_want(struct pool *p)
 {
 	usec_t of_clients = need_clients_since(p);
 	unsigned tasks = need_tasks(p);
-	struct place_want w = {.since = tasks > 0 ? need_tasks_since(p, of_clients) : of_clients,
+	struct place_want w;
+
+	if (tasks > 0)
+		need_beside_linked(p);
+	w = (struct place_want){.since = tasks > 0 ? need_tasks_since(p, of_clients) : of_clients,
 		.starves = need_starves(p),
 		.for_clients = of_clients != USEC_NEVER ? need_client_limit(p, loop_now()) : 0,
 		.for_tasks = tasks > 0 ? need_task_limit(p) : 0,

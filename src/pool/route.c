@@ -341,6 +341,7 @@ void route_reload(const struct conf *c)
 			reload_one(db, c, d);
 		else
 			db->gone = true;
+		over_begin(db); /* limits may be lower, or higher */
 	}
 	for (const struct conf_database *d = c->databases; d != NULL; d = d->next)
 		if (strcmp(d->name, "*") != 0 && find(d->name) == NULL &&

@@ -187,14 +187,14 @@ static void check_idle(struct pool *p, usec_t now)
 {
 	const struct params *pr = &conf_current()->p;
 	usec_t lifetime = p->db->server_lifetime;
-	unsigned total = engines_others(p) - p->servers[SERVER_KEPT].count;
 	struct server *s, *tmp;
 
 	DL_FOREACH_SAFE (p->servers[SERVER_IDLE].head, s, tmp) {
 		bool engine = s->use.engine;
-		bool spare = engine || total > (unsigned)p->db->min_pool_size;
+		unsigned there = need_servers_there(p);
+		bool spare = engine || there > (unsigned)p->db->min_pool_size;
 		/* of the queue engine, or of the reserve; one of the engine's own stays as the others do */
-		bool surplus = engine ? p->engines.n > 1 : total > (unsigned)route_pool_size(p);
+		bool surplus = engine ? p->engines.n > 1 : there > (unsigned)route_pool_size(p);
 
 		if (s->close_needed || route_paused(p->db))
 			server_close(s,
@@ -207,9 +207,6 @@ static void check_idle(struct pool *p, usec_t now)
 			server_close(s, "server idle timeout", NULL);
 		else if (lifetime > 0 && now - s->connect_time > lifetime)
 			server_close(s, "server lifetime over", NULL);
-		else
-			continue;
-		total -= !engine;
 	}
 }
 
@@ -285,6 +282,7 @@ static void tick_pool(struct pool *p, usec_t now)
 {
 	check_server_logins(p, now);
 	check_idle(p, now);
+	over_look(p, now);
 	check_kept(p, now);
 	check_listening(p);
 	if (conf_current()->p.server_fast_close)
