@@ -395,6 +395,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/siblings.h \
 	src/queue/sift.c \
 	src/queue/sift.h \
+	src/queue/spelling.c \
+	src/queue/spelling.h \
 	src/queue/stream.c \
 	src/queue/stream.h \
 	src/queue/stream_int.h \
@@ -587,6 +589,7 @@ qb_doc = \
 	doc/decisions/048-queue-per-tenant.md \
 	doc/decisions/049-asleep.md \
 	doc/decisions/050-long-way-of-a-take.md \
+	doc/decisions/051-names-in-other-encodings.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
@@ -667,6 +670,7 @@ qb_unit_tests = \
 	test/unit/test_scram \
 	test/unit/test_secret \
 	test/unit/test_serve \
+	test/unit/test_spelling \
 	test/unit/test_sqllex \
 	test/unit/test_sqlsess \
 	test/unit/test_sqlstmt \
@@ -913,6 +917,10 @@ test_unit_test_secret_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_serve_SOURCES = test/unit/test_serve.c
 test_unit_test_serve_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_serve_LDADD = $(HTTP_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_spelling_SOURCES = test/unit/test_spelling.c
+test_unit_test_spelling_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_spelling_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_sqllex_SOURCES = test/unit/test_sqllex.c
 test_unit_test_sqllex_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

@@ -8,6 +8,7 @@
 #include "head_int.h"
 #include "lone.h"
 #include "mark.h"
+#include "spelling.h"
 
 #define HEADS_MAX  5000            /* of a database; the unused ones are forgotten */
 #define ABSENT_FOR (2 * USEC_SEC)  /* a queue that is not there is not asked about again */
@@ -143,6 +144,7 @@ struct head *head_ref(struct qdb *db, const char *queue)
 		l->magic = HEAD_MAGIC;
 		l->db = db;
 		util_strlcpy(l->name, queue, sizeof(l->name));
+		qdb_is_spelt(db, queue);
 		HASH_ADD_STR(db->heads, name, l);
 		if (l->hh.tbl == NULL) {
 			mem_free(l);
@@ -380,16 +382,30 @@ struct head_mark head_past(struct qdb *db, const char *queue)
 	return l->past[0];
 }
 
+static void event(struct head *l)
+{
+	remember(l);
+	lower(l, l->past[0]);
+	l->suspect = true;
+}
+
 void head_event(struct qdb *db, const char *queue)
 {
 	struct head *l = head_find(db, queue);
 
 	CHECK_QDB(db);
-	if (l == NULL)
-		return;
-	remember(l);
-	lower(l, l->past[0]);
-	l->suspect = true;
+	if (l != NULL)
+		event(l);
+}
+
+void heads_event_spelt(struct qdb *db, const char *queue)
+{
+	struct head *l, *tmp;
+
+	CHECK_QDB(db);
+	HASH_ITER (hh, db->heads, l, tmp)
+		if (strcmp(l->name, queue) != 0 && spelling_may_be(l->name, queue))
+			event(l);
 }
 
 void head_suspect_all(struct qdb *db)

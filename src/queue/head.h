@@ -39,6 +39,8 @@ void head_lower_number(struct qdb *db, int64_t number, struct head_mark to);
 void head_saw(struct qdb *db, const char *queue, int64_t number, int64_t place);
 /* Another session has committed something. */
 void head_event(struct qdb *db, const char *queue);
+/* That may be meant by it, whatever it is in another encoding. */
+void heads_event_spelt(struct qdb *db, const char *queue);
 /* To the ground: of one queue with the next take, of all not more often than can be afforded. */
 void head_suspect(struct qdb *db, const char *queue);
 void head_suspect_all(struct qdb *db);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "queue_int.h"
+#include "spelling.h"
 
 static struct qdb *databases;
 
@@ -43,4 +44,16 @@ void qdb_free(struct qdb *db)
 	HASH_DEL(databases, db);
 	db->magic = 0;
 	mem_free(db);
+}
+
+void qdb_is_spelt(struct qdb *db, const char *name)
+{
+	CHECK_QDB(db);
+	db->spelt = db->spelt || !spelling_is_utf8(name);
+}
+
+bool qdb_may_be_spelt(const struct qdb *db, const char *name)
+{
+	CHECK_QDB(db);
+	return !spelling_is_ascii(name, strlen(name)) && (db->spelt || !spelling_is_utf8(name));
 }

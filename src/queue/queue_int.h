@@ -103,6 +103,7 @@ struct qdb {
 	struct streamed *streams; /* that somebody waits for, hash by name (stream.c) */
 	struct awaited *awaited; /* jobs that somebody waits for (await.c) */
 	uint64_t ended_events;     /* counts jobs that ended through this proxy */
+	bool spelt; /* there were names that are no UTF-8 (spelling.h) */
 	char name[64];
 };
 
@@ -110,6 +111,9 @@ struct qdb *qdb_get(const char *name); /* makes it; NULL without memory */
 struct qdb *qdb_find(const char *name); /* NULL: nothing is known of it */
 struct qdb *qdb_first(void);
 void qdb_free(struct qdb *db); /* itself alone: what hangs on it has been freed */
+void qdb_is_spelt(struct qdb *db, const char *name); /* a name of those who take */
+/* News under this name may be for who takes under another one. */
+bool qdb_may_be_spelt(const struct qdb *db, const char *name);
 
 /* --- clients --- */
 

@@ -12,12 +12,12 @@
  */
 #include <string.h>
 
+#include "spelling.h"
 #include "stream_int.h"
 #include "system.h"
 #include "wakes.h"
 
 #define RESTS (100 * USEC_MSEC) /* so long after a delivery that had all the count is believed */
-#define OF    " of "
 
 static struct {
 	struct heap looks;
@@ -165,6 +165,7 @@ static struct streamed *streamed_get(struct qdb *db, const char *name)
 		return of;
 	util_strlcpy(of->name, name, sizeof(of->name));
 	HASH_ADD_STR(db->streams, name, of);
+	qdb_is_spelt(db, name);
 	if (of->hh.tbl != NULL)
 		return of;
 	mem_free(of);
@@ -297,29 +298,14 @@ static void on_wake(struct qdb *db, const char *name, unsigned n)
 			stream_counted(of, n);
 		else if (of != NULL)
 			stream_wake(of);
+		if (qdb_may_be_spelt(db, name))
+			for (of = db->streams; of != NULL; of = of->hh.next)
+				if (strcmp(of->name, name) != 0 && spelling_may_be(of->name, name))
+					stream_wake(of);
 		return;
 	}
 	for (of = db->streams; of != NULL; of = of->hh.next)
 		stream_wake(of);
-}
-
-/* "<subscription> of <stream>": so many bytes are the name of the subscription; 0: it is of another stream. */
-static size_t name_in(const char *ended, const struct streamed *of)
-{
-	size_t len = strlen(ended), n = strlen(of->name) + strlen(OF);
-
-	if (len <= n || strncmp(ended + len - n, OF, strlen(OF)) != 0 ||
-		strcmp(ended + len - strlen(of->name), of->name) != 0)
-		return 0;
-	return len - n;
-}
-
-static bool is_ascii(const char *name, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		if ((uint8_t)name[i] >= 0x80)
-			return false;
-	return true;
 }
 
 /* It is told in the encoding of whoever has ended it: what is not ASCII may be any such name. */
@@ -328,7 +314,7 @@ static bool is_named(const struct subscribed *s, const char *name, size_t len)
 	size_t n = strlen(s->name);
 
 	return (n == len && memcmp(s->name, name, n) == 0) ||
-	       (!is_ascii(s->name, n) && !is_ascii(name, len));
+	       (!spelling_is_ascii(s->name, n) && !spelling_is_ascii(name, len));
 }
 
 /* A delivery has ended: another one may be possible for those who wait for the same subscription. */
@@ -341,7 +327,7 @@ static void on_event(struct qdb *db, const char *event)
 		return;
 	event += strlen(ENDED_EVENT);
 	for (of = db->streams; of != NULL; of = of->hh.next) {
-		size_t len = name_in(event, of);
+		size_t len = spelling_before(event, of->name); /* of the subscription */
 
 		if (len == 0)
 			continue;

@@ -13,6 +13,7 @@
 #include "heap.h"
 #include "mark.h"
 #include "park.h"
+#include "spelling.h"
 #include "system.h"
 #include "wait_int.h"
 #include "wakes.h"
@@ -44,6 +45,7 @@ struct waitq *waitq_get(struct qdb *db, const char *name)
 		return NULL;
 	r->magic = WAITQ_MAGIC;
 	r->db = db;
+	qdb_is_spelt(db, name);
 	r->due_at = r->look_at = USEC_NEVER;
 	util_strlcpy(r->name, name, sizeof(r->name));
 	HASH_ADD_STR(db->waitqs, name, r);
@@ -135,6 +137,21 @@ void waitq_go_on(struct waitq *r)
 		r->credits = waitq_n_plain(r);
 }
 
+/* Those who wait for it in another encoding. */
+static void wake_spelt(struct qdb *db, const char *queue)
+{
+	struct waitq *r, *tmp;
+
+	heads_event_spelt(db, queue);
+	HASH_ITER (hh, db->waitqs, r, tmp) {
+		if (r->n_members == 0 || strcmp(r->name, queue) == 0 ||
+			!spelling_may_be(r->name, queue))
+			continue;
+		looks_news(r, 0);
+		waitq_wake_one(r, 0);
+	}
+}
+
 /* low: the place of the first of these jobs, or 0: not known. */
 static void wake(struct qdb *db, const char *queue, unsigned jobs, int64_t low)
 {
@@ -143,6 +160,8 @@ static void wake(struct qdb *db, const char *queue, unsigned jobs, int64_t low)
 	db->wakes++;
 	if (db->streams != NULL)
 		waitqs.also(db, queue, jobs);
+	if (qdb_may_be_spelt(db, queue))
+		wake_spelt(db, queue);
 	if (r == NULL || r->n_members == 0)
 		return;
 	if (r->n_where > 0)

@@ -23,11 +23,43 @@ void row_end(struct show_rows *r)
 	r->n_rows++;
 }
 
+/* So many bytes at the beginning are UTF-8. */
+static size_t utf8_len(const char *s)
+{
+	size_t len = 0, n;
+
+	while ((n = util_utf8_len(s + len)) > 0)
+		len += n;
+	return len;
+}
+
+/* What is no UTF-8, of a name that a client has said in its own encoding, as \xNN: who reads the rows would refuse them. */
+static void put_readable(struct buf *b, const char *s)
+{
+	struct buf text = BUF_INIT;
+	size_t n;
+
+	for (; *s != '\0'; s += n) {
+		n = util_utf8_len(s);
+		if (n > 0) {
+			buf_put(&text, s, n);
+			continue;
+		}
+		buf_printf(&text, "\\x%02X", (unsigned)(uint8_t)*s);
+		n = 1;
+	}
+	build_row_text(b, buf_failed(&text) ? "" : buf_cstr(&text));
+	buf_free(&text);
+}
+
 void row_text(struct show_rows *r, const char *s)
 {
 	ASSERT(r->column < r->n_fields && r->fields[r->column].oid == OID_TEXT);
 	r->column++;
-	build_row_text(r->out, s);
+	if (s == NULL || s[utf8_len(s)] == '\0')
+		build_row_text(r->out, s);
+	else
+		put_readable(r->out, s);
 }
 
 void row_null(struct show_rows *r)
