@@ -276,6 +276,47 @@ def test_nobody_elses_rights(c, qproxy, db, cluster):
     assert [r["who"] for r in c.rows("SELECT * FROM seen")] == ["other"]
 
 
+LOOKED = "current_setting('qbouncer.looked', true)"
+FORGED = {
+    "nothing": "set_config('qbouncer.looked', '', true)",
+    "nonsense": "set_config('qbouncer.looked', 'x', true)",
+    "empty": "set_config('qbouncer.looked', '(,,,,,,,,,,,,,,,,,,)', true)",
+    "too short": "set_config('qbouncer.looked', '(1,2)', true)",
+    "of another": "set_config('qbouncer.looked', regexp_replace({looked}, '^\\(\\d+', '({sub}'), true)",
+    "of another stream": "set_config('qbouncer.looked', regexp_replace({looked}, '^(.(\\d*,){{3}})\\d+', '\\199999'), true)",
+    "never at its end": "set_config('qbouncer.looked', regexp_replace({looked}, ',t(,[^,]*,[^,]*,[^,]*,[^,]*)$', ',f\\1'), true)",
+    "far ahead": "set_config('qbouncer.looked', regexp_replace({looked}, '\\d+:\\d+:', '999999999:999999999:'), true)",
+    "idle lanes of another": "(set_config('qbouncer.idle', '{idle}', true) || "
+                             "set_config('qbouncer.looked', regexp_replace({looked}, '\\d*\\)$', '1)'), true))",
+    "no idle lanes": "(set_config('qbouncer.idle', 'x', true) || "
+                     "set_config('qbouncer.looked', regexp_replace({looked}, '\\d*\\)$', '1)'), true))",
+}
+
+
+@pytest.mark.parametrize("fits", ["IS NOT NULL", "IS NULL"])
+@pytest.mark.parametrize("how", FORGED)
+def test_a_forged_look(c, qproxy, db, how, fits):
+    """What the condition says of what was looked at is said with its client's rights: what is another's stays where it is."""
+    tag(c, "QUEUE GRANT SUBSCRIBE ON orders TO other")
+    put(c, 1, 3)
+    sub = c.rows("SELECT number FROM queue.subscriptions WHERE name = 'bi'")[0]["number"]
+    position = "SELECT p::text FROM queue.positions AS p WHERE sub = %s" % sub
+    before = c.rows(position)
+    idle = c.rows("SELECT array_agg(jsonb_populate_record(p, jsonb_build_object('s2', pg_current_snapshot()::text, 'last', NULL)))"
+                  "::text AS idle FROM queue.positions AS p WHERE sub = %s" % sub)[0]["idle"]
+    with qproxy.wire(db, user="other") as w:
+        tag(w, "QUEUE SUBSCRIBE theirs TO orders FROM BEGINNING")
+        tag(w, "SET statement_timeout = '2 s'")
+        condition = FORGED[how].format(looked=LOOKED, sub=sub, idle=idle)
+        for _ in range(2):
+            got = w.simple("QUEUE TAKE orders FOR theirs WHERE (%s %s)" % (condition, fits))
+            assert [m.type for m in got if m.type in "EC"] in (["E"], ["C"]), got
+        assert w.rows("SELECT 1 AS a") == [{"a": "1"}]
+        assert c.rows(position) == before
+        tag(w, "QUEUE UNSUBSCRIBE theirs FROM orders")
+    assert [r["payload"] for r in c.rows("QUEUE TAKE orders FOR bi WHERE (true)")] == ["1", "2", "3"]
+
+
 def test_a_slow_one_holds_up_nobody(c, qproxy, db):
     put(c, 1, 3)
     with qproxy.wire(db) as slow:
