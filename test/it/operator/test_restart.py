@@ -345,6 +345,22 @@ def test_takeover_of_workers(one, db):
         assert [m.tag for m in holder.simple("QUEUE TAKE q") if m.type == "C"] == ["SELECT 0"]
 
 
+def test_takeover_while_jobs_cannot_be_given_back(one, cluster, db, direct):
+    """Of a client that is gone, from a table that somebody has locked: the next process gives them back."""
+    with psycopg.connect(cluster.dsn(db, "postgres")) as locker:
+        with one.wire(db) as c:
+            tag(c, "QUEUE CREATE q")
+            tag(c, "QUEUE PUSH q '1'")
+            assert take(c, "QUEUE TAKE q LEASE '10min'")["payload"] == "1"
+            locker.execute("LOCK TABLE queue.q_q IN SHARE MODE")
+            c.reset()
+        wait_for(lambda: direct.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall(), "it to be asked for")
+        ended(takeover(one))
+        assert direct.execute("SELECT state FROM queue.q_q").fetchall() == [("leased",)]
+    with one.wire(db) as c:
+        assert take(c, "QUEUE TAKE q WAIT '30 s'")["payload"] == "1"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_takeover_of_done_then_take(one, db, stream):
     """The DONE holds, the TAKE ends with zero rows, and what comes is not given to the process that goes."""

@@ -215,3 +215,24 @@ def quiet(fn, *arguments):
         fn(*arguments)
     except (OSError, Closed):
         pass
+
+
+@pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
+def test_jobs_that_cannot_be_given_back(qbouncer, cluster, db, direct, signo):
+    """Of a client that is gone, from a table that somebody has locked: the end does not wait for that, and another proxy gives
+    them back."""
+    proxy = qbouncer()
+    with psycopg.connect(cluster.dsn(db, "postgres")) as locker:
+        with proxy.wire(db) as c:
+            c.simple("QUEUE CREATE q")
+            c.simple("QUEUE PUSH q '1'")
+            assert len(c.rows("QUEUE TAKE q LEASE '10min'")) == 1
+            locker.execute("LOCK TABLE queue.q_q IN SHARE MODE")
+            c.reset()
+        wait_for(lambda: direct.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall(), "it to be asked for")
+        proxy.signal(signo)
+        ended(proxy)
+        assert direct.execute("SELECT state FROM queue.q_q").fetchall() == [("leased",)]
+    with qbouncer(queue_orphan_grace="100ms").wire(db) as c:
+        c.query("QUEUE TAKE q WAIT '30 s'")
+        assert [m.type for m in c.until("Z", skip="S") if m.type == "D"] == ["D"]
