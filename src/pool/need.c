@@ -151,8 +151,9 @@ static unsigned client_servers(const struct pool *p)
 {
 	unsigned size = need_client_limit(p, loop_now());
 
-	return team_self() != 0 && p->waiting.count > 0 && places_may_exceed(p) ? need_task_limit(p)
-										: size;
+	return team_self() != 0 && p->waiting.count + p->greeting.count > 0 && places_may_exceed(p)
+		       ? need_task_limit(p)
+		       : size;
 }
 
 /* ... for those who wait now. */
@@ -243,7 +244,8 @@ unsigned need_servers(struct pool *p)
 	bool greets = p->greeting.count > 0 && !stopped;
 	unsigned clients = !stopped ? p->waiting.count : 0, room, want;
 
-	if (!p->welcome_known && greets && clients == 0)
+	/* those of other processes greet nobody here */
+	if (greets && clients == 0 && (!p->welcome_known || !pool_has_server(p)))
 		clients = 1;
 	room = total < size ? size - total : 0;
 	want = clients < room ? clients : room;

@@ -472,6 +472,28 @@ def test_a_connection_that_listens_takes_no_place_of_the_pool(qbouncer, db):
         w.close()
 
 
+def test_who_logs_in_beside_tasks_of_another_process(qbouncer, db):
+    """These have more servers than clients may have, and always want them; and where he is no server has greeted anybody."""
+    proxy = qbouncer(processes=2, default_pool_size=1, queue_pool_size=4, queue_engine_after=0, query_wait_timeout="10s")
+    wires = clients_of_both(proxy, db, 10)
+    for i in range(5):
+        wires[0].simple("QUEUE CREATE q%d" % i)
+    proxy.console("RECONNECT " + db)
+    wait_for(lambda: not any(r["database"] == db for r in proxy.console("SHOW SERVERS")), "the end of what has greeted them")
+    ones = [w for w in wires if process_of(w) == 1][:5]
+    loops = [Loop(w, "QUEUE PUSH q%d '1'" % i) for i, w in enumerate(ones)]
+    try:
+        wait_for(lambda: sum(r["database"] == db for r in proxy.console("SHOW SERVERS")) > 1, "more than clients may have")
+        for w in clients_of_both(proxy, db, 4):
+            w.rows("SELECT 1")
+            w.close()
+    finally:
+        end_all(loops)
+    assert [l.failed for l in loops] == [None] * len(loops)
+    for w in set(wires) - set(ones):
+        w.close()
+
+
 @pytest.mark.parametrize("limit", ["max_db_connections", "max_user_connections"])
 def test_who_listens_while_a_limit_is_full(qbouncer, db, limit):
     """As with one process, the connection that listens is had all the same, and takes the place of no other."""
