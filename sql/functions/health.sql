@@ -225,7 +225,7 @@ BEGIN
 	FOR look IN SELECT * FROM queue._looked_at(q) LOOP
 		about := 'queue';
 		name := (look.cfg).name;
-		IF look.may_read AND look.whole AND pg_relation_size(look.jobs) = 0 AND pg_relation_size(look.archive) = 0 THEN
+		IF look.whole AND pg_relation_size(look.jobs) = 0 AND pg_relation_size(look.archive) = 0 THEN
 			h := queue._health_of(look.cfg, look.jobs, look.archive, look.bare, look.bare_archive, true);
 			ok := h.ok;
 			value := h.value;

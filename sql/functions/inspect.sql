@@ -211,14 +211,14 @@ END
 $$;
 
 -- The queues for who looks at them all, or at one: their tables, as they were when the look began, and what the role may.
--- whole: both are tables whose pages are all there is. plain_archive: _ordinary().
+-- whole: he may read the jobs, and both are tables whose pages are all there is. plain_archive: _ordinary().
 --
 -- bare, bare_archive: what such a table has on disk, indexes and TOAST with it, if it has no page; NULL: that is to be asked.
 -- To open them all is most of what STATS of an empty queue costs, and a session keeps each. Each B-tree had one page, its
 -- first, when that was counted last; with a row it gets a second one, a row needs a page of the table, and the vacuum that cuts
 -- off the last of these counts those of the indexes. (A crash empties an unlogged table, and counts nothing.)
 CREATE OR REPLACE FUNCTION queue._looked_at(q text)
-RETURNS TABLE (cfg queue.queues, jobs regclass, archive regclass, may_read bool, may_archive bool, whole bool, plain_archive bool,
+RETURNS TABLE (cfg queue.queues, jobs regclass, archive regclass, may_archive bool, whole bool, plain_archive bool,
 	bare int8, bare_archive int8)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -230,9 +230,8 @@ AS $$
 DECLARE
 	block CONSTANT int8 := current_setting('block_size');
 BEGIN
-	RETURN QUERY SELECT s.cfg, t.oid::regclass, a.oid::regclass, coalesce(has_table_privilege(t.oid, 'SELECT'), false),
-			coalesce(has_table_privilege(a.oid, 'SELECT'), false),
-			t.relkind = 'r' AND NOT t.relhassubclass AND a.relkind = 'r' AND NOT a.relhassubclass,
+	RETURN QUERY SELECT s.cfg, t.oid::regclass, a.oid::regclass, coalesce(has_table_privilege(a.oid, 'SELECT'), false),
+			has_table_privilege(t.oid, 'SELECT') AND t.relkind = 'r' AND NOT t.relhassubclass AND a.relkind = 'r' AND NOT a.relhassubclass,
 			a.relkind = 'r' AND NOT a.relhasrules AND NOT a.relrowsecurity AND NOT a.relhassubclass AND a.relowner = o.relowner,
 			CASE WHEN t.relkind = 'r' AND t.relpersistence = 'p' THEN (SELECT count(*) * block FROM pg_index AS i, pg_class AS x
 				WHERE i.indrelid IN (t.oid, t.reltoastrelid) AND x.oid = i.indexrelid
@@ -290,7 +289,7 @@ BEGIN
 	END IF;
 	FOR look IN SELECT * FROM queue._looked_at(q) LOOP
 		cfg := look.cfg;
-		IF look.may_read AND look.whole AND pg_relation_size(look.jobs) = 0 AND pg_relation_size(look.archive) = 0 THEN
+		IF look.whole AND pg_relation_size(look.jobs) = 0 AND pg_relation_size(look.archive) = 0 THEN
 			RETURN QUERY SELECT cfg.name, 0::int8, 0::int8, 0::int8, 0::int8, NULL::timestamptz, NULL::timestamptz, 0::int8,
 				CASE WHEN look.may_archive THEN 0::int8 END, cfg.number, 0::int8, 0::int8, 0::int8, NULL::timestamptz,
 				queue._bytes(look.jobs, look.bare) + queue._bytes(look.archive, look.bare_archive), 'queue', NULL::timestamptz, NULL::int4, NULL::float8;
