@@ -109,7 +109,7 @@ struct pool {
 	usec_t turn_before; /* beside.c: its first job goes before those of other pools that wait since then; 0: it does not */
 	unsigned places_told; /* places.c: so many of its servers count */
 	usec_t missed_at; /* it found no place for one more; 0: or has been told of one that is free, since */
-	usec_t tasks_at; /* a task began; 0: none yet */
+	usec_t tasks_at; /* a task began; with several processes: others were told of one; 0: none yet */
 	usec_t linked_until; /* need.c: tasks may have theirs beside all servers that clients have, in all processes */
 	usec_t over_since; /* over.c: there are more servers than there may be, perhaps; 0: no */
 	bool came_free, place_free; /* a server has become idle, or has gone, and nobody was told yet */

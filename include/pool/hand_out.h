@@ -97,6 +97,7 @@ unsigned need_servers_there(const struct pool *p); /* that count, in all process
 /* over.c: limits were lowered, perhaps */
 void over_look(struct pool *p, usec_t now); /* what is free and too many goes */
 void over_begin(struct database *db);
+void over_task_began(struct pool *p, usec_t now);
 
 /* launch.c */
 void pool_launch(struct pool *p, usec_t now);

@@ -25,6 +25,8 @@ void places_give_server(struct pool *p); /* one has gone */
 void places_count_pool(struct pool *p);  /* others of its servers count than before */
 unsigned places_of_pool(const struct pool *p); /* of those that count, over all processes */
 unsigned places_linked(const struct pool *p);  /* that clients have; of other processes as far as they have said so */
+void places_task_began(const struct pool *p);
+usec_t places_tasks_at(const struct pool *p); /* one began, in any process, as far as that was said; 0: none */
 unsigned places_of_db(const struct pool *p);
 unsigned places_of_user(const struct pool *p);
 usec_t places_db_free_at(const struct pool *p); /* a server that has a place of it was free, in any process */

@@ -7,8 +7,29 @@
  */
 #include "net/team.h"
 #include "need.h"
+#include "pool/places.h"
 
 #define TASKS_USE (30 * USEC_SEC) /* servers for tasks are left to them for so long */
+#define TELL_USE  (1 * USEC_SEC)  /* ... by other processes, too, which hear of it so often */
+
+void over_task_began(struct pool *p, usec_t now)
+{
+	CHECK_POOL(p);
+	if (team_self() != 0 && now - p->tasks_at >= TELL_USE) {
+		places_task_began(p);
+		p->tasks_at = now;
+	} else if (team_self() == 0) {
+		p->tasks_at = now;
+	}
+}
+
+/* Has any begun of late, in any process? */
+static bool has_tasks(const struct pool *p, usec_t now)
+{
+	usec_t at = team_self() != 0 ? places_tasks_at(p) : p->tasks_at;
+
+	return p->n_tasks > 0 || (at != 0 && now < at + TASKS_USE);
+}
 
 /* For its size, with the reserve; where tasks run, with those that they may have. */
 static unsigned may_have(const struct pool *p, usec_t now)
@@ -19,7 +40,7 @@ static unsigned may_have(const struct pool *p, usec_t now)
 
 	if (linked > most)
 		most = linked;
-	if (p->n_tasks == 0 && (p->tasks_at == 0 || now - p->tasks_at >= TASKS_USE))
+	if (!has_tasks(p, now))
 		return most;
 	return most + (beside > p->engines.n ? beside - p->engines.n : 0);
 }

@@ -46,6 +46,7 @@ struct row {
 	/* servers that clients have, of a pool, when somebody has last asked */
 	uint32_t linked[TEAM_MAX + 1];
 	usec_t linked_at[TEAM_MAX + 1];
+	usec_t tasks_at; /* a task of that pool began, in some process */
 };
 
 struct table {
@@ -423,6 +424,33 @@ unsigned places_linked(const struct pool *p)
 			n += r->linked[i];
 	unlock();
 	return n;
+}
+
+void places_task_began(const struct pool *p)
+{
+	struct name own = of_pool(p);
+	struct row *r;
+
+	CHECK_POOL(p);
+	lock();
+	r = is_sized(p) ? find(own.text, false) : NULL;
+	if (r != NULL)
+		r->tasks_at = loop_now();
+	unlock();
+}
+
+usec_t places_tasks_at(const struct pool *p)
+{
+	struct name own = of_pool(p);
+	const struct row *r;
+	usec_t at;
+
+	CHECK_POOL(p);
+	lock();
+	r = find(own.text, false);
+	at = r != NULL ? r->tasks_at : 0;
+	unlock();
+	return at;
 }
 
 /* --- who waits --- */

@@ -200,8 +200,10 @@ static bool serve_tasks(struct pool *p, usec_t now)
 			engines_missed(p, now);
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
-		if (!s->use.engine)
-			p->served_at = p->tasks_at = now;
+		if (!s->use.engine) {
+			p->served_at = now;
+			over_task_began(p, now);
+		}
 		any = true;
 		if (pool_all.calls->task_starts(t, s))
 			pool_all.calls->task_start(t, s);

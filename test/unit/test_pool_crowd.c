@@ -366,6 +366,7 @@ static void all_end(struct pool *p)
 
 static void janitor(struct pool *p)
 {
+	over_look(p, play.now);
 	if (p->waiting.count > 0 || p->n_tasks > 0)
 		pool_mark_ready(p);
 }
@@ -1060,6 +1061,31 @@ static void test_beside_tasks_of_another(void **state)
 	end();
 }
 
+/* ... and keeps it, though there are more than the pool's size: these are for tasks of another process. */
+static void test_keeps_it_beside_tasks_of_another(void **state)
+{
+	struct actor *t, *c;
+
+	(void)state;
+	scene(2, 0, 0, 1);
+	for (int i = 0; i < 3; i++) {
+		t = task(1, 0);
+		t->keeps = 20 * USEC_MSEC;
+		now_waits(t);
+	}
+	now_waits(c = client(2, 0));
+	for (int i = 0; i < 3; i++) {
+		now_releases(c);
+		enter(2);
+		over_look(c->pool, play.now);
+		leave();
+		now_waits(c);
+		assert_int_equal(c->does, HAS);
+	}
+	assert_int_equal(play.logins, 4);
+	end();
+}
+
 /* ... where it has to make room, too, ... */
 static void test_beside_tasks_of_another_in_a_full_db(void **state)
 {
@@ -1552,6 +1578,7 @@ int main(void)
 		cmocka_unit_test(test_idle_while_the_pool_is_full),
 		cmocka_unit_test(test_given_by_a_task),
 		cmocka_unit_test(test_beside_tasks_of_another),
+		cmocka_unit_test(test_keeps_it_beside_tasks_of_another),
 		cmocka_unit_test(test_beside_tasks_of_another_in_a_full_db),
 		cmocka_unit_test(test_not_beside_clients_of_another),
 		cmocka_unit_test(test_not_given_for_the_engine),
